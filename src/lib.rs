@@ -1,1 +1,24 @@
+//! MyXTTS: a text-to-speech trainer whose GPUs never wait.
+//!
+//! Data flows one way through these modules, and dependencies point the same way:
+//!
+//! ```text
+//! corpus → text, audio → cache → loader │ feed → model → train → synth
+//!                        device boundary ┘  (left of it nothing imports tch)
+//! ```
+//!
+//! `tools` reads all of them; `cli` calls everything and nothing calls `cli`.
 
+pub mod audio;
+pub mod cache;
+pub mod cli;
+pub mod config;
+pub mod corpus;
+pub mod feed;
+pub mod loader;
+pub mod model;
+mod rng;
+pub mod synth;
+pub mod text;
+pub mod tools;
+pub mod train;

@@ -1,1 +1,5 @@
-fn main() { println!("{:?}", tch::Tensor::from_slice(&[1.0f32, 2.0]).sum(tch::Kind::Float)); }
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    myxtts::cli::main()
+}

@@ -43,3 +43,19 @@ pub struct Data {
     /// Copy from pinned memory on a stream of its own, beside the running step.
     pub optimize_cpu_gpu_overlap: bool,
 }
+
+impl Data {
+    /// Threads that assemble batches: half the cores unless told otherwise, since the step wants cores too.
+    pub fn workers(&self) -> usize {
+        self.num_workers.unwrap_or_else(|| (cores() / 2).clamp(1, 8))
+    }
+
+    /// Assembled batches that wait in host memory.
+    pub fn prefetch_depth(&self) -> usize {
+        self.prefetch_buffer_size.unwrap_or_else(|| (64 / self.batch_size).clamp(2, 8))
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

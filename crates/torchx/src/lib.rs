@@ -1,1 +1,25 @@
+//! The few LibTorch features that `tch` does not bind: CUDA graphs, streams and events, the caching allocator, fused
+//! AdamW, gradient clipping without a host round trip, attention over packed sequences, and run-time kernels.
+//!
+//! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one, and
+//! everything that needs a GPU calls it by itself. No C++ exception gets out: each becomes an [`Error`].
 
+pub mod adamw;
+mod attention;
+mod clip;
+pub mod cuda;
+mod error;
+mod ffi;
+mod graph;
+mod kernel;
+pub mod memory;
+mod shim;
+pub mod stream;
+
+pub use adamw::AdamW;
+pub use attention::varlen_attention;
+pub use clip::clip_grad_norm;
+pub use error::{Error, Unavailable};
+pub use graph::{Graph, Pool};
+pub use kernel::{Arg, Kernel};
+pub use stream::{Event, Stream, StreamGuard};

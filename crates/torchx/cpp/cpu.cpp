@@ -1,0 +1,118 @@
+// The half that needs no CUDA library: calls that go through LibTorch's dispatcher, whatever the device.
+#include "error.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_efficient_attention_forward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_zero.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <optional>
+#include <vector>
+
+using at::Tensor;
+
+namespace {
+
+std::vector<Tensor> gradients(const Tensor* const* params, size_t count) {
+  std::vector<Tensor> grads;
+  for (size_t i = 0; i < count; ++i) {
+    if (params[i]->grad().defined()) grads.push_back(params[i]->grad());
+  }
+  return grads;
+}
+
+std::optional<double> optional(const double* value) {
+  return value ? std::optional<double>(*value) : std::nullopt;
+}
+
+}  // namespace
+
+extern "C" {
+
+char* torchx_copy_async(const Tensor* dst, const Tensor* src) {
+  return guarded([&] { dst->copy_(*src, /*non_blocking=*/true); });
+}
+
+char* torchx_pin(const Tensor* source, Tensor** pinned) {
+  return guarded([&] { *pinned = new Tensor(source->pin_memory()); });
+}
+
+char* torchx_zero_grad(const Tensor* const* params, size_t count) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto grads = gradients(params, count);
+    if (!grads.empty()) at::_foreach_zero_(grads);
+  });
+}
+
+char* torchx_clip_grad_norm(const Tensor* const* params, size_t count, double max_norm, Tensor** norm) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto grads = gradients(params, count);
+    if (grads.empty()) {
+      auto device = count ? params[0]->device() : at::Device(at::kCPU);
+      *norm = new Tensor(at::zeros({}, at::TensorOptions(at::kFloat).device(device)));
+      return;
+    }
+    auto norms = at::_foreach_norm(grads, 2, at::kFloat);
+    auto total = at::linalg_vector_norm(at::stack(norms), 2);
+    auto scale = total.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+    at::_foreach_mul_(grads, scale);
+    *norm = new Tensor(total);
+  });
+}
+
+// `found_inf` may be null. Every parameter shares one step counter: the kernels only read it.
+char* torchx_adamw(const Tensor* const* params, const Tensor* const* exp_avgs, const Tensor* const* exp_avg_sqs,
+                   size_t count, const Tensor* step, const Tensor* lr, double beta1, double beta2,
+                   double weight_decay, double eps, const Tensor* found_inf) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    std::vector<Tensor> values, grads, firsts, seconds;
+    for (size_t i = 0; i < count; ++i) {
+      if (!params[i]->grad().defined()) continue;
+      values.push_back(*params[i]);
+      grads.push_back(params[i]->grad());
+      firsts.push_back(*exp_avgs[i]);
+      seconds.push_back(*exp_avg_sqs[i]);
+    }
+    if (values.empty()) return;
+    std::vector<Tensor> steps(values.size(), *step);
+    auto skip = found_inf ? std::optional<Tensor>(*found_inf) : std::nullopt;
+    at::_fused_adamw_(values, grads, firsts, seconds, /*max_exp_avg_sqs=*/{}, steps, *lr, beta1, beta2,
+                      weight_decay, eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt, skip);
+  });
+}
+
+// q, k, v: [total, heads, head_dim] in bf16 or f16.
+char* torchx_flash_attention(const Tensor* q, const Tensor* k, const Tensor* v, const Tensor* cu_seqlens,
+                             int64_t max_len, const double* scale, Tensor** output) {
+  return guarded([&] {
+    auto result = at::_flash_attention_forward(*q, *k, *v, *cu_seqlens, *cu_seqlens, max_len, max_len,
+                                               /*dropout_p=*/0.0, /*is_causal=*/false, /*return_debug_mask=*/false,
+                                               optional(scale));
+    *output = new Tensor(std::get<0>(result));
+  });
+}
+
+// The same in f32, which flash attention does not take.
+char* torchx_efficient_attention(const Tensor* q, const Tensor* k, const Tensor* v, const Tensor* cu_seqlens,
+                                 int64_t max_len, const double* scale, Tensor** output) {
+  return guarded([&] {
+    bool differentiable =
+        at::GradMode::is_enabled() && (q->requires_grad() || k->requires_grad() || v->requires_grad());
+    auto result = at::_efficient_attention_forward(
+        q->unsqueeze(0), k->unsqueeze(0), v->unsqueeze(0), /*bias=*/std::nullopt, *cu_seqlens, *cu_seqlens, max_len,
+        max_len, /*dropout_p=*/0.0, /*custom_mask_type=*/0, /*compute_log_sumexp=*/differentiable, optional(scale));
+    *output = new Tensor(std::get<0>(result).squeeze(0));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,149 @@
+// Kernels compiled from source at run time. NVRTC and the driver are reached by name through libcaffe2_nvrtc, which
+// lies beside libtorch_cuda and knows where its own NVRTC is; the wheels carry no nvrtc.h, so its part is here.
+#pragma once
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+
+namespace nvrtc {
+
+using Program = struct _nvrtcProgram*;
+
+struct Library {
+  int (*create)(Program*, const char* source, const char* name, int headers, const char* const*, const char* const*);
+  int (*destroy)(Program*);
+  int (*compile)(Program, int count, const char* const* options);
+  int (*log_size)(Program, size_t*);
+  int (*log)(Program, char*);
+  int (*cubin_size)(Program, size_t*);
+  int (*cubin)(Program, char*);
+  const char* (*error_string)(int);
+  decltype(&cuModuleLoadData) module_load;
+  decltype(&cuModuleUnload) module_unload;
+  decltype(&cuModuleGetFunction) module_function;
+  decltype(&cuFuncSetAttribute) function_attribute;
+  decltype(&cuLaunchKernel) launch;
+  decltype(&cuGetErrorString) driver_error_string;
+};
+
+template <class Function>
+void bind(void* handle, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(handle, name));
+  TORCH_CHECK(function, "NVRTC: ", name, " is missing: ", dlerror());
+}
+
+inline Library open() {
+  Dl_info torch_cuda;
+  TORCH_CHECK(dladdr(reinterpret_cast<void*>(&at::cuda::graph_pool_handle), &torch_cuda), "libtorch_cuda has no path");
+  std::string path = torch_cuda.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libcaffe2_nvrtc.so";
+  void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  TORCH_CHECK(handle, "NVRTC: ", dlerror());
+  Library library;
+  bind(handle, "nvrtcCreateProgram", library.create);
+  bind(handle, "nvrtcDestroyProgram", library.destroy);
+  bind(handle, "nvrtcCompileProgram", library.compile);
+  bind(handle, "nvrtcGetProgramLogSize", library.log_size);
+  bind(handle, "nvrtcGetProgramLog", library.log);
+  bind(handle, "nvrtcGetCUBINSize", library.cubin_size);
+  bind(handle, "nvrtcGetCUBIN", library.cubin);
+  bind(handle, "nvrtcGetErrorString", library.error_string);
+  bind(handle, "cuModuleLoadData", library.module_load);
+  bind(handle, "cuModuleUnload", library.module_unload);
+  bind(handle, "cuModuleGetFunction", library.module_function);
+  bind(handle, "cuFuncSetAttribute", library.function_attribute);
+  bind(handle, "cuLaunchKernel", library.launch);
+  bind(handle, "cuGetErrorString", library.driver_error_string);
+  return library;
+}
+
+inline const Library& library() {
+  static const Library opened = open();
+  return opened;
+}
+
+inline void check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  const char* text = nullptr;
+  library().driver_error_string(result, &text);
+  TORCH_CHECK(false, what, ": ", text ? text : "unknown driver error");
+}
+
+struct Kernel {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  c10::DeviceIndex device = -1;
+
+  ~Kernel() {
+    c10::cuda::CUDAGuard guard(device);
+    if (module) library().module_unload(module);
+  }
+};
+
+struct ProgramOwner {
+  Program program = nullptr;
+  ~ProgramOwner() {
+    if (program) library().destroy(&program);
+  }
+};
+
+// Machine code for this very device, so that loading it compiles nothing more.
+inline std::string cubin(const char* source, const char* name, int device) {
+  cudaDeviceProp properties;
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  auto architecture =
+      "--gpu-architecture=sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
+  const char* options[] = {architecture.c_str(), "--std=c++17"};
+  const auto& nvrtc = library();
+  ProgramOwner owner;
+  int made = nvrtc.create(&owner.program, source, name, 0, nullptr, nullptr);
+  TORCH_CHECK(made == 0, "kernel ", name, ": ", nvrtc.error_string(made));
+  int compiled = nvrtc.compile(owner.program, 2, options);
+  if (compiled != 0) {
+    size_t size = 0;
+    nvrtc.log_size(owner.program, &size);
+    std::string log(size, '\0');
+    nvrtc.log(owner.program, log.data());
+    TORCH_CHECK(false, "kernel ", name, ": ", nvrtc.error_string(compiled), "\n", log.c_str());
+  }
+  size_t size = 0;
+  nvrtc.cubin_size(owner.program, &size);
+  std::string code(size, '\0');
+  nvrtc.cubin(owner.program, code.data());
+  return code;
+}
+
+inline std::unique_ptr<Kernel> compile(const char* source, const char* name, int device) {
+  auto code = cubin(source, name, device);
+  c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+  C10_CUDA_CHECK(cudaFree(nullptr));  // the driver calls below need the runtime's context to be current
+  auto kernel = std::make_unique<Kernel>();
+  kernel->device = static_cast<c10::DeviceIndex>(device);
+  check(library().module_load(&kernel->module, code.data()), name);
+  check(library().module_function(&kernel->function, kernel->module, name), name);
+  return kernel;
+}
+
+inline void launch(const Kernel& kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
+                   void** arguments) {
+  constexpr uint32_t shared_bytes_without_asking = 48 * 1024;
+  c10::cuda::CUDAGuard guard(kernel.device);
+  if (shared_bytes > shared_bytes_without_asking) {
+    auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    check(library().function_attribute(kernel.function, attribute, static_cast<int>(shared_bytes)), "shared memory");
+  }
+  auto stream = c10::cuda::getCurrentCUDAStream(kernel.device);
+  check(library().launch(kernel.function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes,
+                         stream.stream(), arguments, nullptr),
+        "kernel launch");
+}
+
+}  // namespace nvrtc

@@ -1,0 +1,91 @@
+//! The C functions of `cpp/`, and how their messages become errors.
+
+use std::ffi::{CStr, c_char};
+use std::marker::{PhantomData, PhantomPinned};
+
+use tch::Tensor;
+
+use crate::error::{Error, without_backtrace};
+
+/// Null when the call went well, else LibTorch's message, malloc'ed.
+pub(crate) type Message = *mut c_char;
+
+/// An `at::Tensor` on the C++ side.
+#[repr(C)]
+pub(crate) struct RawTensor {
+    _data: [u8; 0],
+    _not_send: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+unsafe extern "C" {
+    pub(crate) fn torchx_copy_async(dst: *const RawTensor, src: *const RawTensor) -> Message;
+    pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
+    pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
+    pub(crate) fn torchx_clip_grad_norm(
+        params: *const *const RawTensor,
+        count: usize,
+        max_norm: f64,
+        norm: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_adamw(
+        params: *const *const RawTensor,
+        exp_avgs: *const *const RawTensor,
+        exp_avg_sqs: *const *const RawTensor,
+        count: usize,
+        step: *const RawTensor,
+        lr: *const RawTensor,
+        beta1: f64,
+        beta2: f64,
+        weight_decay: f64,
+        eps: f64,
+        found_inf: *const RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_flash_attention(
+        q: *const RawTensor,
+        k: *const RawTensor,
+        v: *const RawTensor,
+        cu_seqlens: *const RawTensor,
+        max_len: i64,
+        scale: *const f64,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_efficient_attention(
+        q: *const RawTensor,
+        k: *const RawTensor,
+        v: *const RawTensor,
+        cu_seqlens: *const RawTensor,
+        max_len: i64,
+        scale: *const f64,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+}
+
+pub(crate) fn raw(tensor: &Tensor) -> *const RawTensor {
+    tensor.as_ptr().cast()
+}
+
+pub(crate) fn raws<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<*const RawTensor> {
+    tensors.into_iter().map(raw).collect()
+}
+
+/// Takes ownership of a message that one of our C functions returned.
+pub(crate) fn check(message: Message) -> Result<(), Error> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: not null, so a NUL-terminated string from strdup, which nobody else holds.
+    let text = unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        libc::free(message.cast());
+        text
+    };
+    Err(Error::Torch(without_backtrace(&text).to_owned()))
+}
+
+/// Runs a call that makes a tensor.
+pub(crate) fn make(call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<Tensor, Error> {
+    let mut output = std::ptr::null_mut();
+    check(call(&mut output))?;
+    // SAFETY: the call went well, so `output` is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(unsafe { Tensor::from_ptr(output.cast()) })
+}

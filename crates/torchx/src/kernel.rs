@@ -1,0 +1,80 @@
+//! CUDA kernels from source, compiled at run time by NVRTC for the very device they run on.
+
+use std::ffi::{CString, c_void};
+
+use tch::{Device, Tensor};
+
+use crate::cuda;
+use crate::error::Error;
+use crate::ffi::check;
+use crate::shim::{RawKernel, api};
+
+pub struct Kernel {
+    kernel: RawKernel,
+    device: Device,
+}
+
+// SAFETY: a loaded function may be launched from any thread; not `Sync`, so from one at a time.
+unsafe impl Send for Kernel {}
+
+/// What a kernel takes: a tensor's first element as a pointer, or a number.
+#[derive(Debug, Clone, Copy)]
+pub enum Arg<'a> {
+    Tensor(&'a Tensor),
+    I32(i32),
+    I64(i64),
+    F32(f32),
+}
+
+impl Kernel {
+    /// Compiles CUDA C++ that needs no headers; `name` is an `extern "C" __global__` function in it. Takes tens of
+    /// milliseconds. When the source does not compile, the error holds the compiler's log.
+    pub fn compile(source: &str, name: &str, device: Device) -> Result<Kernel, Error> {
+        let text = |text| CString::new(text).map_err(|_| Error::Argument(format!("kernel {name}: NUL byte in source")));
+        let (source, entry) = (text(source)?, text(name)?);
+        let mut kernel = std::ptr::null_mut();
+        // SAFETY: two NUL-terminated strings, an index that exists; the kernel goes back through `kernel_free`.
+        check(unsafe { (api()?.kernel_compile)(source.as_ptr(), entry.as_ptr(), cuda::index(device)?, &mut kernel) })?;
+        Ok(Kernel { kernel, device })
+    }
+
+    /// Queues the kernel on the device's current stream, so it can be part of a graph.
+    ///
+    /// Tensors must be contiguous and on the kernel's device. Their count and the types are the caller's to match with
+    /// the source: CUDA cannot check them, and a kernel that writes out of bounds spoils other tensors on the device.
+    pub fn launch(&self, grid: [u32; 3], block: [u32; 3], shared_bytes: u32, args: &[Arg]) -> Result<(), Error> {
+        let slots = args.iter().map(|arg| self.slot(arg)).collect::<Result<Vec<u64>, Error>>()?;
+        let pointers: Vec<*const c_void> = slots.iter().map(|slot| std::ptr::from_ref(slot).cast()).collect();
+        // SAFETY: a live kernel, three numbers each, and one pointer per argument to a value that outlives the call:
+        // CUDA copies them.
+        check(unsafe {
+            (api()?.kernel_launch)(self.kernel, grid.as_ptr(), block.as_ptr(), shared_bytes, pointers.as_ptr())
+        })
+    }
+
+    /// The argument in a slot of its own: CUDA reads as many bytes as the parameter has (its hosts are little-endian).
+    fn slot(&self, arg: &Arg) -> Result<u64, Error> {
+        Ok(match arg {
+            Arg::Tensor(tensor) if tensor.device() != self.device || !tensor.is_contiguous() => {
+                let (device, kernel) = (tensor.device(), self.device);
+                return Err(Error::Argument(format!(
+                    "kernel argument: a tensor of shape {:?} on {device:?}: it must be contiguous and on {kernel:?}",
+                    tensor.size()
+                )));
+            }
+            Arg::Tensor(tensor) => tensor.data_ptr() as u64,
+            Arg::I32(value) => u64::from(value.cast_unsigned()),
+            Arg::I64(value) => value.cast_unsigned(),
+            Arg::F32(value) => u64::from(value.to_bits()),
+        })
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Ok(api) = api() {
+            // SAFETY: made by `kernel_compile`, and freed once.
+            unsafe { (api.kernel_free)(self.kernel) }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! CUDA streams and events, and copies that do not wait.
+
+use std::marker::PhantomData;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::cuda;
+use crate::error::Error;
+use crate::ffi::{check, make, raw, torchx_copy_async, torchx_pin};
+use crate::shim::{Guard, RawEvent, StreamId, api};
+
+/// A queue of work on one device. Streams come from LibTorch's pools (32 per device and priority, handed out in turn),
+/// so this is a name, cheap to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream(StreamId);
+
+impl Stream {
+    pub fn from_pool(device: Device, high_priority: bool) -> Result<Stream, Error> {
+        let mut id = StreamId::default();
+        // SAFETY: an index that exists, and room for one id.
+        check(unsafe { (api()?.stream_from_pool)(cuda::index(device)?, high_priority, &mut id) })?;
+        Ok(Stream(id))
+    }
+
+    /// The one that this thread's work on the device goes to.
+    pub fn current(device: Device) -> Result<Stream, Error> {
+        let mut id = StreamId::default();
+        // SAFETY: an index that exists, and room for one id.
+        check(unsafe { (api()?.stream_current)(cuda::index(device)?, &mut id) })?;
+        Ok(Stream(id))
+    }
+
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.0.device as usize)
+    }
+
+    /// Makes this stream and its device current for this thread until the guard is dropped.
+    pub fn guard(&self) -> Result<StreamGuard, Error> {
+        let mut guard = std::ptr::null_mut();
+        // SAFETY: the id came from LibTorch; the guard goes back through `stream_unguard`.
+        check(unsafe { (api()?.stream_guard)(self.0, &mut guard) })?;
+        Ok(StreamGuard { guard, _this_thread: PhantomData })
+    }
+
+    /// Blocks until the work queued so far is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        // SAFETY: the id came from LibTorch.
+        check(unsafe { (api()?.stream_synchronize)(self.0) })
+    }
+
+    /// Whether the work queued so far is done; does not block.
+    pub fn query(&self) -> Result<bool, Error> {
+        let mut done = false;
+        // SAFETY: the id came from LibTorch; writes one bool.
+        check(unsafe { (api()?.stream_query)(self.0, &mut done) })?;
+        Ok(done)
+    }
+
+    /// Work queued from now on starts after the event, which may be another device's. The host does not wait.
+    pub fn wait(&self, event: &Event) -> Result<(), Error> {
+        // SAFETY: a live event, and an id that came from LibTorch.
+        check(unsafe { (api()?.event_wait)(event.0, self.0) })
+    }
+}
+
+/// Keeps a stream current; dropping it brings back what was current before. Drop guards in reverse order.
+#[must_use = "the stream is current only while the guard lives"]
+pub struct StreamGuard {
+    guard: Guard,
+    /// What is current is kept per thread, so a guard must not leave its own.
+    _this_thread: PhantomData<*mut ()>,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        if let Ok(api) = api() {
+            // SAFETY: made by `stream_guard` on this thread, and freed once.
+            unsafe { (api.stream_unguard)(self.guard) }
+        }
+    }
+}
+
+/// A mark in a stream. It belongs to the device of the stream that records it first.
+pub struct Event(RawEvent);
+
+// SAFETY: CUDA events may be used from any thread; `Event` is not `Sync`, so from one at a time.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// `timing` allows [`Event::elapsed_ms`], at a small cost on the GPU.
+    pub fn new(timing: bool) -> Result<Event, Error> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the event goes back through `event_free`.
+        check(unsafe { (api()?.event_new)(timing, &mut event) })?;
+        Ok(Event(event))
+    }
+
+    /// Marks the end of what is queued on the stream so far; an older mark is forgotten.
+    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
+        // SAFETY: a live event, and an id that came from LibTorch.
+        check(unsafe { (api()?.event_record)(self.0, stream.0) })
+    }
+
+    /// Whether the GPU has passed the mark; does not block. True when nothing was recorded yet.
+    pub fn query(&self) -> Result<bool, Error> {
+        let mut done = false;
+        // SAFETY: a live event; writes one bool.
+        check(unsafe { (api()?.event_query)(self.0, &mut done) })?;
+        Ok(done)
+    }
+
+    /// Blocks until the GPU has passed the mark.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        // SAFETY: a live event.
+        check(unsafe { (api()?.event_synchronize)(self.0) })
+    }
+
+    /// Time on the GPU from this mark to a later one. An error while either is ahead: [`Event::query`] first.
+    pub fn elapsed_ms(&self, later: &Event) -> Result<f32, Error> {
+        let mut ms = 0.0;
+        // SAFETY: live events; writes one f32.
+        check(unsafe { (api()?.event_elapsed_ms)(self.0, later.0, &mut ms) })?;
+        Ok(ms)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(api) = api() {
+            // SAFETY: made by `event_new`, and freed once.
+            unsafe { (api.event_free)(self.0) }
+        }
+    }
+}
+
+/// Queues the copy on the current stream and returns, where that can be: between devices, and from or to pinned host
+/// memory. Until the stream has passed the copy, leave both tensors alone.
+pub fn copy_async(dst: &mut Tensor, src: &Tensor) -> Result<(), Error> {
+    // SAFETY: two live tensors; LibTorch checks their shapes.
+    check(unsafe { torchx_copy_async(raw(dst), raw(src)) })
+}
+
+/// Tells the allocator that `stream` uses the tensor too, so that its memory is not given away before `stream` is done.
+/// Needed when a tensor made on one stream is dropped while another still reads it.
+pub fn record_stream(tensor: &Tensor, stream: &Stream) -> Result<(), Error> {
+    // SAFETY: a live tensor, and an id that came from LibTorch.
+    check(unsafe { (api()?.record_stream)(raw(tensor), stream.0) })
+}
+
+/// A copy in pinned host memory, which the GPU can read on its own.
+pub fn pin(tensor: &Tensor) -> Result<Tensor, Error> {
+    cuda::load()?;
+    // SAFETY: a live tensor, and room for the new one.
+    make(|pinned| unsafe { torchx_pin(raw(tensor), pinned) })
+}
+
+/// Pinned host memory to fill in; pinning is slow (a system call per block), so make it once and use it again.
+pub fn empty_pinned(shape: &[i64], kind: Kind) -> Result<Tensor, Error> {
+    pin(&Tensor::f_empty(shape, (kind, Device::Cpu))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_async_on_the_cpu_is_a_copy() {
+        let source = Tensor::from_slice(&[1.0f32, 2.0, 3.0]);
+        let mut copy = Tensor::zeros([3], (Kind::Double, Device::Cpu));
+        copy_async(&mut copy, &source).unwrap();
+        assert_eq!(Vec::<f64>::try_from(&copy).unwrap(), [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn a_libtorch_exception_becomes_an_error() {
+        let error = copy_async(&mut Tensor::zeros([2], (Kind::Float, Device::Cpu)), &Tensor::from_slice(&[1i64, 2, 3]));
+        let message = error.unwrap_err().to_string();
+        assert!(message.contains("size of tensor") && !message.contains("frame #"), "{message}");
+    }
+}

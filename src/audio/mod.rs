@@ -1,0 +1,46 @@
+//! Recordings as numbers: any file to mono samples, the rate and level a voice is trained at, and back to a WAV file.
+
+mod decode;
+mod level;
+pub mod mel;
+mod mono;
+mod resample;
+mod wav;
+
+pub use decode::decode;
+pub use level::{normalize, trim_silence};
+pub use resample::resample;
+pub use wav::{wav_bytes, write_wav};
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Rates that a recording may have. Outside them a header is wrong, and the resampler's tables would grow without end.
+const RATES_HZ: RangeInclusive<u32> = 1_000..=768_000;
+
+/// Mono samples, -1..1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waveform {
+    pub samples: Vec<f32>,
+    pub rate_hz: u32,
+}
+
+/// Split by what one can do about it. Each message is whole, so `cause` is a field and not the `source` of a chain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Mend the path, the permissions or the disk.
+    #[error("{}: {cause}", path.display())]
+    Io { path: PathBuf, cause: io::Error },
+    /// Convert the file.
+    #[error("{}: not a recording that can be read: {what}\nhint: WAV, FLAC, MP3 and OGG Vorbis are", path.display())]
+    Unsupported { path: PathBuf, what: String },
+    /// Get the file again.
+    #[error("{}: damaged: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+    /// Leave the clip out, or record it again: the file is whole, but no voice can learn from it.
+    #[error("{}: unusable: {what}", path.display())]
+    Unusable { path: PathBuf, what: String },
+    #[error("cannot resample from {from_hz} Hz to {to_hz} Hz: {what}")]
+    Resample { from_hz: u32, to_hz: u32, what: String },
+}

@@ -1,0 +1,76 @@
+//! Decoded packets gathered into one channel, and refused when no voice could learn from them.
+
+use super::{Error, RATES_HZ, Waveform};
+use std::path::Path;
+use symphonia::core::audio::GenericAudioBufferRef;
+
+/// 256 MiB of samples: 50 minutes at 22.05 kHz. A few bytes of FLAC can unfold to more than any machine holds.
+const MAX_SAMPLES: usize = 1 << 26;
+
+/// Float files may overshoot ±1 a little and are clipped; beyond this they hold integers and would become noise.
+const MAX_PEAK: f32 = 8.0;
+
+/// Packets mixed down to one channel so far.
+#[derive(Default)]
+pub struct Mono {
+    samples: Vec<f32>,
+    rate_hz: u32,
+    interleaved: Vec<f32>,
+}
+
+impl Mono {
+    pub fn append(&mut self, packet: GenericAudioBufferRef<'_>) -> Result<(), Refusal> {
+        let (rate_hz, channels) = (packet.spec().rate(), packet.spec().channels().count());
+        if channels == 0 || packet.frames() == 0 {
+            return Ok(());
+        }
+        if !RATES_HZ.contains(&rate_hz) {
+            return Err(Refusal::Damaged(format!("its header says {rate_hz} Hz")));
+        }
+        if self.samples.len() + packet.frames() > MAX_SAMPLES {
+            return Err(Refusal::Unusable(format!("longer than {} minutes", MAX_SAMPLES as u32 / rate_hz / 60)));
+        }
+        if ![0, rate_hz].contains(&self.rate_hz) {
+            return Err(Refusal::Damaged(format!("changes from {} Hz to {rate_hz} Hz midway", self.rate_hz)));
+        }
+        self.rate_hz = rate_hz;
+        packet.copy_to_vec_interleaved(&mut self.interleaved);
+        let share = 1.0 / channels as f32;
+        self.samples.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * share));
+        Ok(())
+    }
+
+    pub fn finish(mut self, promised: Option<u64>) -> Result<Waveform, Refusal> {
+        let there = self.samples.len() as u64;
+        if let Some(promised) = promised.filter(|&promised| promised > there) {
+            return Err(Refusal::Damaged(format!("truncated: its header promises {promised} samples, it has {there}")));
+        }
+        if self.samples.is_empty() {
+            return Err(Refusal::Unusable("no samples in it".into()));
+        }
+        if let Some(at) = self.samples.iter().position(|sample| !sample.is_finite()) {
+            return Err(Refusal::Unusable(format!("sample {at} is not a number")));
+        }
+        let peak = self.samples.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
+        if peak > MAX_PEAK {
+            return Err(Refusal::Unusable(format!("samples reach {peak}, float samples belong within ±1")));
+        }
+        self.samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
+        Ok(Waveform { samples: self.samples, rate_hz: self.rate_hz })
+    }
+}
+
+/// An error that does not know its path yet.
+pub enum Refusal {
+    Damaged(String),
+    Unusable(String),
+}
+
+impl Refusal {
+    pub fn at(self, path: &Path) -> Error {
+        match self {
+            Refusal::Damaged(what) => Error::Damaged { path: path.into(), what },
+            Refusal::Unusable(what) => Error::Unusable { path: path.into(), what },
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! From the recording's rate to the voice's, with a linear-phase FFT filter. The length keeps the clip's duration.
+
+use super::{Error, RATES_HZ, Waveform};
+use rubato::audioadapter_buffers::direct::SequentialSlice;
+use rubato::{Fft, FixedSync, Resampler, WindowFunction};
+
+/// An FFT block of about this many samples: the longer it is, the sharper the filter at the upper end.
+const BLOCK_SAMPLES: usize = 1024;
+
+pub fn resample(wave: Waveform, rate_hz: u32) -> Result<Waveform, Error> {
+    if wave.rate_hz == rate_hz || wave.samples.is_empty() {
+        return Ok(Waveform { samples: wave.samples, rate_hz });
+    }
+    let fail = |what: String| Error::Resample { from_hz: wave.rate_hz, to_hz: rate_hz, what };
+    if ![wave.rate_hz, rate_hz].iter().all(|rate| RATES_HZ.contains(rate)) {
+        return Err(fail(format!("both must be {} to {} Hz", RATES_HZ.start(), RATES_HZ.end())));
+    }
+    let (from, to) = (wave.rate_hz as usize, rate_hz as usize);
+    let window = WindowFunction::BlackmanHarris2;
+    let mut filter = Fft::<f32>::new_custom(from, to, block_samples(from, to), 1, 1, window, FixedSync::Both)
+        .map_err(|error| fail(error.to_string()))?;
+    let length = wave.samples.len();
+    let input = SequentialSlice::new(&wave.samples, 1, length).map_err(|error| fail(error.to_string()))?;
+    let output = filter.process_all(&input, length, None).map_err(|error| fail(error.to_string()))?;
+    let mut samples = output.take_data();
+    // The filter works its length out in floats and may give one sample too many.
+    samples.truncate((length * to).div_ceil(from));
+    Ok(Waveform { samples, rate_hz })
+}
+
+/// An even number of the smallest blocks that both rates share: an odd one would delay the clip by half a sample.
+fn block_samples(from: usize, to: usize) -> usize {
+    let step = 2 * from / greatest_common_divisor(from, to);
+    step * BLOCK_SAMPLES.div_ceil(step)
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::f64::consts::TAU;
+
+    fn tone(hz: f64, rate_hz: u32, seconds: f64) -> Waveform {
+        let rate = f64::from(rate_hz);
+        let sample = |n| (0.5 * (TAU * hz * f64::from(n) / rate).sin()) as f32;
+        Waveform { samples: (0..(seconds * rate) as u32).map(sample).collect(), rate_hz }
+    }
+
+    /// Truth: the same sine sampled at the new rate. The edges ring, so they are left out.
+    #[test]
+    fn a_tone_stays_the_same_tone() {
+        for (from, to) in [(44_100, 22_050), (16_000, 22_050), (48_000, 22_050), (22_050, 24_000)] {
+            let made = resample(tone(1_000.0, from, 1.0), to).unwrap();
+            let truth = tone(1_000.0, to, 1.0);
+            assert_eq!(made.samples.len(), truth.samples.len());
+            let inner = to as usize / 10..to as usize * 9 / 10;
+            let error = made.samples[inner.clone()].iter().zip(&truth.samples[inner]).map(|(a, b)| (a - b).abs());
+            assert!(error.fold(0.0, f32::max) < 1e-4, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn what_the_new_rate_cannot_hold_is_filtered_out() {
+        let made = resample(tone(15_000.0, 44_100, 1.0), 22_050).unwrap();
+        let loudest = made.samples[2_000..20_000].iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
+        assert!(loudest < 1e-4, "{loudest}");
+    }
+
+    #[test]
+    fn short_clips_and_odd_rates() {
+        assert_eq!(resample(tone(100.0, 22_050, 0.001), 22_050).unwrap(), tone(100.0, 22_050, 0.001));
+        assert_eq!(resample(Waveform { samples: vec![0.5], rate_hz: 44_101 }, 22_050).unwrap().samples.len(), 1);
+        assert_eq!(resample(Waveform { samples: vec![], rate_hz: 8_000 }, 22_050).unwrap().samples.len(), 0);
+        assert!(resample(tone(100.0, 22_050, 0.1), 0).unwrap_err().to_string().contains("22050 Hz to 0 Hz"));
+    }
+}

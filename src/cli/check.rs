@@ -1,0 +1,110 @@
+//! `myxtts check`: what a corpus holds, and what is wrong with it.
+
+use super::prepare::stop_on_ctrl_c;
+use crate::config::{Config, Overrides};
+use crate::corpus;
+use crate::tools::check::{self, Bin, Summary};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+const BAR_WIDTH: usize = 40;
+
+/// Decode every clip of a corpus once and report what it holds and what is wrong
+///
+/// Exit code 0: no problem found; 1: problems found, each is listed with its path; 2: the corpus cannot be read at all.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Corpus folder
+    dir: PathBuf,
+    /// Settings of the run that will use it: limits, sample rate, language
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Clips decoded at a time [default: one per core]
+    #[arg(long, value_name = "N")]
+    num_workers: Option<usize>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut flags = Overrides::default();
+    flags.set("data.num_workers", args.num_workers);
+    let config = Config::resolve(args.config.as_deref(), flags)?;
+    let workers = config.data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+    let stop = stop_on_ctrl_c()?;
+    let corpus = corpus::read(&args.dir)?;
+    let template = "{msg:>12} [{bar:32}] {pos}/{len} clips, {per_sec}, {eta} left";
+    let bar = ProgressBar::new(corpus.utterances.len() as u64).with_style(ProgressStyle::with_template(template)?);
+    bar.set_message("checking");
+    let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
+    bar.finish_and_clear();
+    let text = if args.json { serde_json::to_string_pretty(&summary)? + "\n" } else { page(&summary) };
+    print!("{text}");
+    Ok(if summary.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn page(summary: &Summary) -> String {
+    let Summary { rows, clips, hours, seconds, .. } = summary;
+    let mut text = format!(
+        "clips       {clips} readable of {rows} rows\n\
+         speech      {hours:.2} hours; a clip has {:.1} to {:.1} s, median {:.1}, mean {:.1}\n\
+         pace        {:.1} characters a second\n\
+         speakers    {}\nlanguages   {}\nrates (Hz)  {}\ncharacters  {}\n",
+        seconds.min,
+        seconds.max,
+        seconds.median,
+        seconds.mean,
+        summary.pace,
+        counts(&summary.speakers),
+        counts(&summary.languages),
+        counts(&summary.sample_rates_hz),
+        counts(&summary.characters),
+    );
+    text += &histogram(&summary.duration_bins);
+    let _ = writeln!(text, "problems    {}", summary.problems.len());
+    for problem in &summary.problems {
+        let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
+        let _ = writeln!(text, "  {}{line}: {}", problem.path.display(), problem.what);
+    }
+    text
+}
+
+/// The most frequent first.
+fn counts<K: Display + Clone>(counts: &BTreeMap<K, usize>) -> String {
+    let mut sorted: Vec<_> = counts.iter().collect();
+    sorted.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let shown = sorted.iter().map(|(name, count)| match name.to_string().as_str() {
+        " " => format!("space {count}"),
+        name => format!("{name} {count}"),
+    });
+    format!("{}: {}", counts.len(), shown.collect::<Vec<_>>().join(", "))
+}
+
+fn histogram(bins: &[Bin]) -> String {
+    let most = bins.iter().map(|bin| bin.clips).max().unwrap_or(0).max(1);
+    let mut text = "seconds\n".to_owned();
+    for Bin { from_s, to_s, clips } in bins {
+        let bar = "█".repeat((clips * BAR_WIDTH).div_ceil(most));
+        let _ = writeln!(text, "  {:>11}  {bar} {clips}", format!("{from_s} – {to_s}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion_and_none_vanishes() {
+        let bin = |from_s: f64, clips| Bin { from_s, to_s: from_s + 0.5, clips };
+        let text = histogram(&[bin(1.0, 80), bin(1.5, 0), bin(2.0, 1)]);
+        let bars: Vec<usize> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
+        assert_eq!(bars, [BAR_WIDTH, 0, 1]);
+        assert!(text.contains("1.5 – 2   0\n"), "{text}");
+    }
+}

@@ -1,0 +1,91 @@
+//! The command line. One file a command; each parses, calls the library, and prints.
+
+mod check;
+mod completions;
+mod config;
+mod devices;
+mod prepare;
+mod progress;
+mod sample_corpus;
+mod synth;
+mod train;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+/// Exit codes: 0 done; 1 done, with findings; 2 an error or wrong usage; 130 interrupted.
+const INTERRUPTED: u8 = 130;
+
+/// Train a voice from a folder of recordings, and speak with it.
+#[derive(Parser)]
+#[command(name = "myxtts", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Start here:
+  myxtts sample-corpus sample           a small corpus to try things with
+  myxtts check sample                   what is in a corpus, and what is wrong with it
+  myxtts train --train-data sample      a voice, with checkpoints every so often
+  myxtts synth --checkpoint checkpoints --text \"Hello there\" -o hello.wav
+
+Exit codes: 0 done · 1 done, with findings · 2 error · 130 interrupted";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a voice
+    Train(Box<train::Args>),
+    /// Turn a corpus into cached features (train does this by itself)
+    Prepare(prepare::Args),
+    /// Report what is in a corpus and what is wrong with it
+    Check(check::Args),
+    /// Speak a text with a trained voice
+    Synth(synth::Args),
+    /// List GPUs, their memory, links and topology
+    Devices(devices::Args),
+    /// Print the resolved configuration
+    Config(config::Args),
+    /// Make a small corpus to try things with
+    SampleCorpus(sample_corpus::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
+
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(*args),
+        Command::Prepare(args) => prepare::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Synth(args) => synth::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Config(args) => config::run(args),
+        Command::SampleCorpus(args) => sample_corpus::run(args),
+        Command::Completions(args) => completions::run(args, Cli::command()),
+    };
+    result.unwrap_or_else(|error| report(&error))
+}
+
+/// Facts on the first line, from the outside in; then each hint on a line of its own.
+fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(error) = error.downcast_ref::<io::Error>()
+        && error.kind() == ErrorKind::BrokenPipe
+    {
+        return ExitCode::SUCCESS; // the reader of our output has seen enough
+    }
+    let (mut facts, mut hints) = (Vec::new(), Vec::new());
+    for cause in error.chain() {
+        let text = cause.to_string();
+        let (fact, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+        // A wrapper that repeats its cause word for word says nothing new.
+        if !facts.iter().any(|said: &String| said.contains(fact)) {
+            facts.push(fact.to_owned());
+        }
+        hints.extend((!hint.is_empty()).then(|| hint.to_owned()));
+    }
+    eprintln!("error: {}", facts.join(": "));
+    hints.iter().for_each(|hint| eprintln!("hint: {hint}"));
+    ExitCode::from(2)
+}

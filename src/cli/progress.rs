@@ -1,0 +1,49 @@
+//! Progress bars and Ctrl-C, alike in every command. Bars go to stderr; where that is no terminal, nothing is drawn.
+
+use super::INTERRUPTED;
+use crate::cache::Progress;
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A bar that counts to `total`, with rate and time left.
+pub fn bar(total: u64, name: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_prefix(name);
+    let template = "{prefix} {wide_bar} {pos}/{len} · {per_sec} · {eta} left · {msg}";
+    bar.set_style(ProgressStyle::with_template(template).expect("a template that every command uses"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Shows the cache being built on `bar`.
+pub fn of_cache(bar: &ProgressBar) -> impl Fn(Progress) + Sync + '_ {
+    |progress| match progress {
+        Progress::Waiting => bar.set_message("another process builds this cache; waiting for it"),
+        Progress::Verifying { done, total } => {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            bar.set_message("verifying shards");
+        }
+        Progress::Building { done, total, failed } => {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            bar.set_message(if failed > 0 { format!("{failed} failed") } else { String::new() });
+        }
+    }
+}
+
+/// A flag that Ctrl-C (or SIGTERM) sets. The second one ends the program at once, which loses nothing that was saved.
+pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        eprintln!("\nstopping after the current step; once more to stop at once");
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(stop)
+}

@@ -1,0 +1,209 @@
+//! Values that a file or flags give, by key name, each checked by itself and with its origin; and how a file is read.
+
+use super::accept::show;
+use super::error::{Error, Origin};
+use super::keys::{self, Key, SECTIONS};
+use super::yaml::{self, Node, Pair};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Default)]
+pub(super) struct Layer(BTreeMap<&'static str, Given>);
+
+struct Given {
+    value: Value,
+    /// The name as written, which may be an alias.
+    written: String,
+    origin: Origin,
+}
+
+impl Layer {
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|cause| Error::Read { path: path.into(), cause })?;
+        Self::parse(&text, path)
+    }
+
+    /// `path` is for messages only.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let root = yaml::parse(text)
+            .map_err(|problem| Error::invalid(Origin::File { path: path.into(), line: problem.line }, problem.what))?;
+        let mut layer = Self::default();
+        for (section, pair) in pairs(root, path)? {
+            layer.add(section, pair, path)?;
+        }
+        Ok(layer)
+    }
+
+    fn add(&mut self, section: &str, pair: Pair, path: &Path) -> Result<(), Error> {
+        let origin = Origin::line(path, pair.line);
+        let Some((_, key)) = keys::find(&pair.key) else {
+            let near = keys::suggest_key(&pair.key);
+            return Err(Error::invalid(origin, format!("unknown key `{}` in `{section}`; {near}", pair.key)));
+        };
+        let given = Given::checked(key, pair.key, &pair.value.into_value(), origin)?;
+        if let Some(other) = self.0.get(key.name).filter(|other| other.value != given.value) {
+            return Err(contradiction(given, other));
+        }
+        self.0.insert(key.name, given);
+        Ok(())
+    }
+
+    /// A later flag wins over an earlier one.
+    pub fn set(&mut self, key: &'static Key, value: &Value, origin: Origin) -> Result<(), Error> {
+        self.0.insert(key.name, Given::checked(key, key.name.into(), value, origin)?);
+        Ok(())
+    }
+
+    /// Values of `above` win.
+    pub fn overlay(&mut self, above: Layer) {
+        self.0.extend(above.0);
+    }
+
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name).map(|given| &given.value)
+    }
+
+    /// Where to send the user when these keys do not go together: the origin of the strongest of them.
+    pub fn blame(&self, names: &[&str]) -> Origin {
+        let origins = names.iter().filter_map(|name| self.0.get(name)).map(|given| &given.origin);
+        origins.max().cloned().unwrap_or(Origin::Preset)
+    }
+}
+
+impl Given {
+    fn checked(key: &Key, written: String, value: &Value, origin: Origin) -> Result<Self, Error> {
+        let taken = if key.nullable && value.is_null() { Some(Value::Null) } else { key.accepts.take(value) };
+        match taken {
+            Some(value) => Ok(Self { value, written, origin }),
+            None => {
+                let what = format!("`{written}` is {}; accepted: {}", show(value), key.describe());
+                Err(Error::invalid(origin, what))
+            }
+        }
+    }
+}
+
+/// The keys of all sections, each with the section it was written in. An empty file or section has none.
+fn pairs(root: Node, path: &Path) -> Result<Vec<(&'static str, Pair)>, Error> {
+    let sections = match root {
+        Node::Map(sections) => sections,
+        Node::Leaf(Value::Null) => return Ok(Vec::new()),
+        Node::Leaf(value) => {
+            let what = format!("is {}, not a config; expected the sections model, training and data", show(&value));
+            return Err(Error::invalid(Origin::File { path: path.into(), line: None }, what));
+        }
+    };
+    let mut all = Vec::new();
+    for section in sections {
+        let origin = Origin::line(path, section.line);
+        let name = section_name(&section.key).ok_or_else(|| stray(&section.key, &origin))?;
+        match section.value {
+            Node::Map(pairs) => all.extend(pairs.into_iter().map(|pair| (name, pair))),
+            Node::Leaf(Value::Null) => {}
+            Node::Leaf(value) => {
+                let what = format!("section `{name}` is {}; accepted: keys below it, indented", show(&value));
+                return Err(Error::invalid(origin, what));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn section_name(name: &str) -> Option<&'static str> {
+    SECTIONS.iter().map(|(section, _)| *section).find(|section| *section == name)
+}
+
+fn stray(name: &str, origin: &Origin) -> Error {
+    let what = match keys::find(name) {
+        Some((section, _)) => format!("`{name}` is outside the sections; move it below `{section}:`"),
+        None => format!("unknown section `{name}`; {}", keys::suggest_section(name)),
+    };
+    Error::invalid(origin.clone(), what)
+}
+
+fn contradiction(given: Given, other: &Given) -> Error {
+    let (new, old) = (show(&given.value), show(&other.value));
+    let what = format!("`{}` is {new}, but `{}` at {} is {old}; keep one", given.written, other.written, other.origin);
+    Error::invalid(given.origin, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<Layer, Error> {
+        Layer::parse(text, Path::new("a.yaml"))
+    }
+
+    fn message(text: &str) -> String {
+        parse(text).err().unwrap_or_else(|| panic!("{text:?} was accepted")).to_string()
+    }
+
+    #[test]
+    fn unknown_names_come_with_line_and_neighbour() {
+        let unknown = message("data:\n  language: en\n  batchsize: 3\n");
+        assert_eq!(unknown, "a.yaml:3: unknown key `batchsize` in `data`; did you mean `batch_size`?");
+        assert_eq!(message("\ndat:\n"), "a.yaml:2: unknown section `dat`; did you mean `data`?");
+        assert_eq!(message("lr: 1"), "a.yaml:1: `lr` is outside the sections; move it below `training:`");
+    }
+
+    #[test]
+    fn keys_find_their_home_from_any_section_and_alias() {
+        let layer = parse("data:\n  enable_graphs: true\n  lr: 1e-4\nmodel:\n  learning_rate: 0.0001\n").unwrap();
+        assert_eq!(layer.value("enable_xla"), Some(&Value::from(true)));
+        assert_eq!(layer.value("learning_rate"), Some(&Value::from(1e-4)));
+    }
+
+    #[test]
+    fn one_key_with_two_values_names_both_lines() {
+        let twice = message("data:\n  lr: 1e-4\ntraining:\n  learning_rate: 2e-4\n");
+        assert_eq!(twice, "a.yaml:4: `learning_rate` is 0.0002, but `lr` at a.yaml:2 is 0.0001; keep one");
+        assert_eq!(message("data:\n  lr: 1\n  lr: 1\n"), "a.yaml:3: `lr` is given twice; keep one");
+    }
+
+    #[test]
+    fn wrong_types_and_ranges_say_what_is_accepted() {
+        let batch = "accepted: a whole number from 1 to 8192";
+        for (value, shown) in
+            [("0", "0"), ("-4", "-4"), ("1.5", "1.5"), ("many", "the text \"many\""), ("", "empty"), ("[1]", "a list")]
+        {
+            let text = format!("data:\n  batch_size: {value}\n");
+            assert_eq!(message(&text), format!("a.yaml:2: `batch_size` is {shown}; {batch}"));
+        }
+        assert_eq!(message("training:\n  lr: 0"), "a.yaml:2: `lr` is 0; accepted: a number above 0 and at most 1");
+        assert!(message("data:\n  num_workers: 0").ends_with("from 1 to 256, or null"));
+        assert!(message("training:\n  device: gpu").ends_with("accepted: auto, cpu, cuda or cuda:N"));
+        assert!(message("training:\n  mixed_precision: yes").ends_with("accepted: true or false"));
+        assert!(message("data:\n  sample_rate: 7999").ends_with("from 8000 to 192000"));
+        assert!(message("training:\n  data_gpu_memory: 255").ends_with("from 256 to 1048576, or null"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_config_says_so() {
+        assert!(message("- 1").starts_with("a.yaml: is a list, not a config"));
+        assert!(message("hello").starts_with("a.yaml: is the text \"hello\", not a config"));
+        assert!(message("data: 3").starts_with("a.yaml:1: section `data` is 3;"));
+        assert!(message("data:\n\tbatch_size: 3").starts_with("a.yaml:2: not YAML: tabs"));
+        assert!(parse("").is_ok() && parse("# later\n").is_ok() && parse("data:\n").is_ok());
+        let missing = Layer::read(Path::new("no/such.yaml")).err().map(|error| error.to_string());
+        assert!(missing.is_some_and(|text| text.starts_with("no/such.yaml: cannot read the config: ")));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in any::<String>()) {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn text_that_resembles_a_config_is_read_without_panic(
+            lines in prop::collection::vec(("[ \t]{0,3}", "(data|model|lr|batch_size|<<|\\*a|[-?\\[{&!|>\"'#%])",
+                "(: ?|)", "(1e-4|-1|null|true|\\*a|&a|!!int|[|>]|[\\[\\]{},\"'] ?|[a-z]{0,3})"), 0..12)
+        ) {
+            let text: String = lines.iter().map(|(a, b, c, d)| format!("{a}{b}{c}{d}\n")).collect();
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! From host batches to batches on the model device: mel features on the data device, then a ring of slots.
+
+mod batch;
+mod mel;
+mod packed;
+mod ring;
+mod roles;
+
+pub use batch::Batch;
+pub use mel::{MelExtractor, MelStats};
+pub use packed::Packed;
+pub use ring::{Delivery, Feed, Options, Producer};
+pub use roles::{Roles, apply_caps};

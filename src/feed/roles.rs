@@ -1,0 +1,72 @@
+//! Which device prepares batches and which one trains. Roles, not numbers: they may be two GPUs, one, or the CPU.
+
+use crate::config;
+use anyhow::{Context, Result, bail};
+use tch::Device;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roles {
+    pub data: Device,
+    pub model: Device,
+}
+
+impl Roles {
+    /// What the config asks for, or an error that lists what is there. Only `auto` chooses by itself.
+    pub fn resolve(config: &config::Training) -> Result<Roles> {
+        if let (Some(data), Some(model)) = (config.data_gpu, config.model_gpu) {
+            return Ok(Roles { data: gpu(data, "data_gpu")?, model: gpu(model, "model_gpu")? });
+        }
+        let device = Self::named(&config.device)?;
+        Ok(Roles { data: device, model: device })
+    }
+
+    /// `auto`, `cpu`, `cuda` or `cuda:N`.
+    pub fn named(device: &str) -> Result<Device> {
+        let index = match device {
+            "cpu" => return Ok(Device::Cpu),
+            "auto" if torchx::cuda::is_available() => 0,
+            "auto" => return Ok(Device::Cpu),
+            "cuda" => 0,
+            name => name.strip_prefix("cuda:").and_then(|digits| digits.parse().ok()).with_context(|| {
+                format!("device `{name}` is not known\nhint: accepted are auto, cpu, cuda and cuda:N")
+            })?,
+        };
+        gpu(index, "device")
+    }
+}
+
+fn gpu(index: usize, key: &str) -> Result<Device> {
+    torchx::cuda::load().with_context(|| format!("{key} asks for GPU {index}, and no GPU can be used"))?;
+    let count = torchx::cuda::device_count();
+    if index >= count {
+        let names: Vec<String> = (0..count)
+            .map(|gpu| Ok(format!("{gpu}: {}", torchx::cuda::facts(Device::Cuda(gpu))?.name)))
+            .collect::<Result<_, torchx::Error>>()?;
+        let there = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        bail!("{key} asks for GPU {index}; GPUs that are there: {there}\nhint: `myxtts devices` shows them all");
+    }
+    Ok(Device::Cuda(index))
+}
+
+/// Hard memory caps from the first allocation on. One GPU in both roles gets the sum.
+pub fn apply_caps(config: &config::Training, roles: &Roles) -> Result<()> {
+    if !config.enable_memory_isolation {
+        return Ok(());
+    }
+    let (data, model) = (config.data_gpu_memory, config.model_gpu_memory);
+    let (Some(data_mib), Some(model_mib)) = (data, model) else {
+        bail!("enable_memory_isolation needs both caps\nhint: --data-gpu-memory MIB --model-gpu-memory MIB");
+    };
+    if roles.data == roles.model {
+        return cap(roles.model, data_mib + model_mib, "data and model");
+    }
+    cap(roles.data, data_mib, "data")?;
+    cap(roles.model, model_mib, "model")
+}
+
+fn cap(device: Device, mib: u64, role: &str) -> Result<()> {
+    if !device.is_cuda() {
+        bail!("enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU\nhint: leave it out");
+    }
+    torchx::memory::set_cap_mib(device, mib).with_context(|| format!("memory cap of the {role} role"))
+}

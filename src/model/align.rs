@@ -1,0 +1,171 @@
+//! Monotonic alignment search (Glow-TTS, Kim et al. 2020, algorithm 1): the most likely assignment of frames to tokens
+//! that starts at the first token, ends at the last, and never steps back or skips.
+
+use crate::feed::Packed;
+use rayon::prelude::*;
+use tch::{Device, Kind, Tensor};
+use torchx::{Arg, Kernel};
+
+const SOURCE: &str = include_str!("align.cu");
+/// Threads of one utterance: most texts fit in one pass.
+const THREADS: u32 = 256;
+
+pub struct Aligner {
+    /// Present on a GPU; the search then never leaves it.
+    kernel: Option<Kernel>,
+}
+
+impl Aligner {
+    pub fn new(device: Device) -> Result<Self, torchx::Error> {
+        let compile = || Kernel::compile(SOURCE, "align", device);
+        Ok(Aligner { kernel: device.is_cuda().then(compile).transpose()? })
+    }
+
+    /// For every frame the packed index of its token; gaps point at index 0, and every loss masks them.
+    ///
+    /// A frame under a token's mean has log-likelihood `-|mel - mean|² / 2`. The term in `mel` alone is the same on
+    /// every path, so `mel · mean - |mean|² / 2` finds the same path for a third of the work.
+    pub fn search(&self, mean: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+        let mean = mean.detach();
+        let bias = mean.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Float) * -0.5;
+        match &self.kernel {
+            Some(kernel) => on_gpu(kernel, &mean, &bias, mel, text, frames).expect("shapes are fixed by construction"),
+            None => on_cpu(&mean, &bias, mel, text, frames),
+        }
+    }
+}
+
+/// One launch for the whole batch; the host neither copies nor waits.
+fn on_gpu(kernel: &Kernel, mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Result<Tensor, torchx::Error> {
+    let (mean_t, mel) = (mean.transpose(0, 1).contiguous(), mel.contiguous());
+    let (channels, stride) = (mel.size()[1], text.longest);
+    let device = mel.device();
+    let advanced = Tensor::empty([frames.len(), stride], (Kind::Uint8, device));
+    let token_of_frame = Tensor::zeros([frames.len()], (Kind::Int64, device));
+    let args = [
+        Arg::Tensor(&mean_t),
+        Arg::Tensor(bias),
+        Arg::Tensor(&mel),
+        Arg::Tensor(&text.starts),
+        Arg::Tensor(&text.lens),
+        Arg::Tensor(&frames.starts),
+        Arg::Tensor(&frames.lens),
+        Arg::Tensor(&advanced),
+        Arg::Tensor(&token_of_frame),
+        Arg::I32(channels as i32),
+        Arg::I32(text.len() as i32),
+        Arg::I32(stride as i32),
+    ];
+    let shared_bytes = ((channels + 2 * stride) * 4) as u32;
+    kernel.launch([frames.capacity() as u32, 1, 1], [THREADS, 1, 1], shared_bytes, &args)?;
+    Ok(token_of_frame)
+}
+
+fn on_cpu(mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+    let used = spans(text).zip(spans(frames)).filter(|(text, _)| text.1 > 0);
+    let jobs: Vec<Job> = used.map(|(text, frames)| Job::new(mean, bias, mel, text, frames)).collect();
+    let paths: Vec<Vec<usize>> = jobs.par_iter().map(|job| best_path(&job.scores, job.tokens)).collect();
+    let mut token_of_frame = vec![0i64; frames.len() as usize];
+    for (job, path) in jobs.iter().zip(paths) {
+        for (frame, token) in path.into_iter().enumerate() {
+            token_of_frame[job.frame_start + frame] = (job.token_start + token) as i64;
+        }
+    }
+    Tensor::from_slice(&token_of_frame)
+}
+
+/// Frames that each token got: `[text, 1]`, f32.
+pub fn durations(token_of_frame: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+    let counts = Tensor::zeros([text.len(), 1], (Kind::Float, token_of_frame.device()));
+    counts.index_add(0, token_of_frame, &frames.mask)
+}
+
+struct Job {
+    /// `[frames, tokens]`, row-major.
+    scores: Vec<f32>,
+    tokens: usize,
+    token_start: usize,
+    frame_start: usize,
+}
+
+/// First index and length.
+type Stretch = (i64, i64);
+
+impl Job {
+    fn new(mean: &Tensor, bias: &Tensor, mel: &Tensor, text: Stretch, frames: Stretch) -> Self {
+        let mean = mean.narrow(0, text.0, text.1);
+        let scores = mel.narrow(0, frames.0, frames.1).matmul(&mean.transpose(0, 1));
+        let scores = (scores + bias.narrow(0, text.0, text.1)).contiguous().view(-1);
+        Job {
+            scores: Vec::try_from(scores).expect("an f32 vector on the CPU"),
+            tokens: text.1 as usize,
+            token_start: text.0 as usize,
+            frame_start: frames.0 as usize,
+        }
+    }
+}
+
+fn spans(axis: &Packed) -> impl Iterator<Item = Stretch> {
+    let list = |tensor: &Tensor| Vec::<i64>::try_from(tensor).expect("an i64 vector on the CPU");
+    list(&axis.starts).into_iter().zip(list(&axis.lens))
+}
+
+/// Token of each frame on the best monotonic path through `scores` (`[frames, tokens]`). Time and memory are
+/// `frames * tokens`; only one bit of each cell (stay or advance) is kept.
+fn best_path(scores: &[f32], tokens: usize) -> Vec<usize> {
+    let frames = scores.len() / tokens;
+    assert!(frames >= tokens, "every token needs a frame: {frames} frames, {tokens} tokens");
+    let mut advanced = vec![false; scores.len()];
+    let mut best = vec![f32::NEG_INFINITY; tokens];
+    best[0] = scores[0];
+    for frame in 1..frames {
+        let row = &scores[frame * tokens..][..tokens];
+        // From the back, so that best[token - 1] is still the previous frame's.
+        for token in (0..tokens.min(frame + 1)).rev() {
+            let from_before = if token > 0 { best[token - 1] } else { f32::NEG_INFINITY };
+            let advance = from_before > best[token] || token == frame;
+            advanced[frame * tokens + token] = advance;
+            best[token] = row[token] + if advance { from_before } else { best[token] };
+        }
+    }
+    let mut path = vec![0; frames];
+    let mut token = tokens - 1;
+    for frame in (0..frames).rev() {
+        path[frame] = token;
+        if token > 0 && advanced[frame * tokens + token] {
+            token -= 1;
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Every monotonic path, by recursion.
+    fn brute_force(scores: &[f32], tokens: usize, frame: usize, token: usize) -> (f32, Vec<usize>) {
+        let frames = scores.len() / tokens;
+        let here = scores[frame * tokens + token];
+        if frame + 1 == frames {
+            let score = if token + 1 == tokens { here } else { f32::NEG_INFINITY };
+            return (score, vec![token]);
+        }
+        let next = (token..(token + 2).min(tokens)).map(|next| brute_force(scores, tokens, frame + 1, next));
+        let (score, tail) = next.max_by(|a, b| a.0.total_cmp(&b.0)).expect("at least one way on");
+        (here + score, [vec![token], tail].concat())
+    }
+
+    #[test]
+    fn equals_brute_force_on_small_cases() {
+        let mut rng = Rng::new(&[11]);
+        for _ in 0..300 {
+            let tokens = 1 + rng.below(5);
+            let frames = tokens + rng.below(6);
+            let scores: Vec<f32> = (0..frames * tokens).map(|_| rng.below(1_000_000) as f32 / 1e5).collect();
+            let (_, expected) = brute_force(&scores, tokens, 0, 0);
+            assert_eq!(best_path(&scores, tokens), expected, "{frames} frames, {tokens} tokens");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Text to waveform: tokens → durations and means → flow → mel → Griffin-Lim.
+
+mod griffin_lim;
+
+pub use griffin_lim::GriffinLim;
+
+use crate::feed::{MelStats, Packed};
+use crate::loader::{Axis, GAP, Span};
+use crate::model::Voice;
+use crate::text::Tokenizer;
+use crate::train::checkpoint::Checkpoint;
+use anyhow::{Result, bail};
+use std::path::Path;
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+
+/// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
+const MOST_FRAMES_PER_TOKEN: i64 = 400;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Euler steps along the flow.
+    pub steps: usize,
+    /// Scale of the starting noise: lower is flatter and safer.
+    pub temperature: f64,
+    pub speed: f64,
+    pub seed: i64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { steps: 10, temperature: 0.667, speed: 1.0, seed: 0 }
+    }
+}
+
+/// A voice ready to speak, as a checkpoint holds it.
+pub struct Synthesizer {
+    voice: Voice,
+    vocoder: GriffinLim,
+    tokenizer: Tokenizer,
+    stats: MelStats,
+    language: String,
+    rate_hz: u32,
+    device: Device,
+}
+
+impl Synthesizer {
+    pub fn load(checkpoint: &Path, device: Device) -> Result<Self> {
+        let checkpoint = Checkpoint::open(checkpoint)?;
+        let config = &checkpoint.config;
+        let mut store = VarStore::new(device);
+        let voice = Voice::new(&store.root(), &config.model, checkpoint.tokenizer.vocab_size(), Kind::Float)?;
+        checkpoint.load_weights(&mut store)?;
+        Ok(Synthesizer {
+            voice,
+            vocoder: GriffinLim::new(&config.model, config.data.sample_rate, device),
+            stats: checkpoint.state.mel_stats,
+            language: config.data.language.clone(),
+            rate_hz: config.data.sample_rate,
+            tokenizer: checkpoint.tokenizer,
+            device,
+        })
+    }
+
+    pub fn rate_hz(&self) -> u32 {
+        self.rate_hz
+    }
+
+    /// Characters of `text` that the voice was not trained on and leaves out.
+    pub fn unknown(&self, text: &str) -> Vec<char> {
+        self.tokenizer.unknown(text)
+    }
+
+    pub fn speak(&self, text: &str, language: Option<&str>, options: &Options) -> Result<Vec<f32>> {
+        if !text.chars().any(char::is_alphanumeric) {
+            bail!("the text has no letters or digits, so there is nothing to speak");
+        }
+        let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language));
+        tch::manual_seed(options.seed);
+        let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, options, self.device));
+        Ok(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel))))
+    }
+}
+
+/// Normalised mel frames `[frames, n_mels]` of one utterance.
+pub fn speak_tokens(voice: &Voice, tokens: &[i32], options: &Options, device: Device) -> Tensor {
+    let text = alone(tokens.len(), device);
+    let ids = Tensor::from_slice(tokens).to_kind(Kind::Int64).to_device(device);
+    let ids = ids.constant_pad_nd([0, GAP as i64]);
+    let (durations, mean) = voice.plan(&ids, &text);
+    let durations = (durations / options.speed).round().clamp(1, MOST_FRAMES_PER_TOKEN).to_kind(Kind::Int64);
+    let durations = durations.narrow(0, 0, tokens.len() as i64);
+    let aligned = mean.narrow(0, 0, tokens.len() as i64).repeat_interleave_self_tensor(&durations, 0, None);
+    let len = aligned.size()[0];
+    let frames = alone(len as usize, device);
+    let aligned = aligned.constant_pad_nd([0, 0, 0, GAP as i64]);
+    voice.decode(&aligned, &frames, options.steps, options.temperature).narrow(0, 0, len)
+}
+
+/// An axis that holds one utterance and the gap behind it.
+fn alone(len: usize, device: Device) -> Packed {
+    let axis = Axis::new(&[Span { start: 0, len }], len + GAP, 1);
+    Packed::new(&axis, len, |tensor| tensor.to_device(device))
+}

@@ -1,0 +1,4 @@
+//! Commands that look at a machine or a corpus and report.
+
+pub mod check;
+pub mod devices;

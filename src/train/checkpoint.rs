@@ -1,0 +1,248 @@
+//! Checkpoints: folders that hold everything a run needs to go on, and a voice to speak. Written beside their place,
+//! synced, and renamed into it, so that a checkpoint is either whole or not there.
+
+use crate::config::Config;
+use crate::feed::MelStats;
+use crate::loader::Position;
+use crate::text::Tokenizer;
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use tch::Tensor;
+use tch::nn::VarStore;
+use torchx::AdamW;
+use torchx::adamw::Moments;
+
+/// Raised when older programs could not read what newer ones write.
+const FORMAT: u32 = 1;
+const WEIGHTS: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const STATE: &str = "state.json";
+const CONFIG: &str = "config.yaml";
+const TOKENIZER: &str = "tokenizer.json";
+const BEST: &str = "best";
+
+/// What changes from step to step besides weights and moments. Random draws depend on seed and step alone, so the step
+/// is all the generator state there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub format: u32,
+    pub step: u64,
+    pub position: Position,
+    /// Lowest validation loss so far.
+    pub best_loss: Option<f64>,
+    pub mel_stats: MelStats,
+}
+
+impl State {
+    pub fn new(mel_stats: MelStats) -> Self {
+        State { format: FORMAT, step: 0, position: Position::default(), best_loss: None, mel_stats }
+    }
+}
+
+/// A checkpoint on disk, its small parts read.
+pub struct Checkpoint {
+    folder: PathBuf,
+    pub config: Config,
+    pub tokenizer: Tokenizer,
+    pub state: State,
+}
+
+impl Checkpoint {
+    /// `path` is a checkpoint, or a folder of checkpoints: then its best one, or its newest where none is best.
+    pub fn open(path: &Path) -> Result<Self> {
+        ensure!(path.exists(), "{}: no such folder\nhint: `myxtts train` writes checkpoints", path.display());
+        if path.join(STATE).exists() {
+            return Self::read(path.to_path_buf());
+        }
+        if path.join(BEST).join(STATE).exists() {
+            return Self::read(path.join(BEST));
+        }
+        Self::newest(path)?.with_context(|| {
+            format!("{}: not a checkpoint, and no checkpoints in it\nhint: `myxtts train` writes them", path.display())
+        })
+    }
+
+    /// The newest checkpoint in a run's folder.
+    pub fn newest(folder: &Path) -> Result<Option<Self>> {
+        steps_in(folder)?.pop().map(|(_, path)| Self::read(path)).transpose()
+    }
+
+    fn read(folder: PathBuf) -> Result<Self> {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))
+        };
+        let broken = |name: &str| format!("{}: damaged", folder.join(name).display());
+        let state: State = serde_json::from_str(&text(STATE)?).with_context(|| broken(STATE))?;
+        ensure!(
+            state.format == FORMAT,
+            "{}: checkpoint format {}, and this program reads {FORMAT}",
+            folder.display(),
+            state.format
+        );
+        Ok(Checkpoint {
+            config: Config::load_resolved(&folder.join(CONFIG))?,
+            tokenizer: serde_json::from_str(&text(TOKENIZER)?).with_context(|| broken(TOKENIZER))?,
+            state,
+            folder,
+        })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn load_weights(&self, store: &mut VarStore) -> Result<()> {
+        let path = self.folder.join(WEIGHTS);
+        store.load(&path).with_context(|| format!("{}: cannot be loaded", path.display()))
+    }
+
+    pub fn load_optimizer(&self, store: &VarStore, optimizer: &mut AdamW) -> Result<()> {
+        let path = self.folder.join(OPTIMIZER);
+        let read = Tensor::read_safetensors(&path).with_context(|| format!("{}: cannot be loaded", path.display()))?;
+        let mut read: std::collections::HashMap<String, Tensor> = read.into_iter().collect();
+        let mut part = |name: &str| read.remove(name).with_context(|| format!("{}: no `{name}`", path.display()));
+        let mut moments = Vec::new();
+        for (name, _) in super::named_parameters(store) {
+            let (exp_avg, exp_avg_sq) = (part(&format!("{name}.exp_avg"))?, part(&format!("{name}.exp_avg_sq"))?);
+            moments.push(Moments { exp_avg, exp_avg_sq });
+        }
+        Ok(optimizer.load_state(part("steps")?.double_value(&[]), &moments)?)
+    }
+}
+
+/// Writes checkpoints of one run and keeps the newest few.
+pub struct Writer {
+    folder: PathBuf,
+    keep: usize,
+}
+
+impl Writer {
+    /// Fails now, with a clear message, rather than after hours of training.
+    pub fn new(folder: &Path, keep: usize) -> Result<Self> {
+        let hint = "hint: choose another folder with --checkpoint-dir";
+        fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created\n{hint}", folder.display()))?;
+        let probe = folder.join(".write-test");
+        fs::write(&probe, b"x").with_context(|| format!("{}: cannot be written to\n{hint}", folder.display()))?;
+        fs::remove_file(&probe)?;
+        for entry in fs::read_dir(folder)?.flatten() {
+            // What a killed run left half written.
+            if entry.file_name().to_string_lossy().starts_with(".step-") {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Writer { folder: folder.to_path_buf(), keep })
+    }
+
+    pub fn save(&self, config: &Config, tokenizer: &Tokenizer, state: &State, store: &VarStore, optimizer: &AdamW) -> Result<PathBuf> {
+        let name = format!("step-{:08}", state.step);
+        let (unfinished, place) = (self.folder.join(format!(".{name}")), self.folder.join(&name));
+        let written = write_parts(&unfinished, config, tokenizer, state, store, optimizer)
+            .and_then(|()| if place.exists() { Ok(fs::remove_dir_all(&place)?) } else { Ok(()) })
+            .and_then(|()| Ok(fs::rename(&unfinished, &place)?))
+            .and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
+        if let Err(error) = written {
+            let _ = fs::remove_dir_all(&unfinished);
+            return Err(error.context(format!(
+                "{}: the checkpoint was not saved; earlier ones are intact\nhint: free some space, then go on with --resume",
+                place.display()
+            )));
+        }
+        self.prune()?;
+        Ok(place)
+    }
+
+    /// Points `best` at a checkpoint; it is then kept whatever its age.
+    pub fn mark_best(&self, checkpoint: &Path) -> Result<()> {
+        let (fresh, link) = (self.folder.join(".step-best"), self.folder.join(BEST));
+        let _ = fs::remove_file(&fresh);
+        std::os::unix::fs::symlink(checkpoint.file_name().expect("a checkpoint has a name"), &fresh)?;
+        Ok(fs::rename(&fresh, &link)?)
+    }
+
+    fn prune(&self) -> Result<()> {
+        let best = fs::read_link(self.folder.join(BEST)).ok();
+        let steps = steps_in(&self.folder)?;
+        let excess = steps.len().saturating_sub(self.keep);
+        for (_, path) in steps.into_iter().take(excess) {
+            if best.as_deref().map(Path::as_os_str) != path.file_name() {
+                fs::remove_dir_all(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves the checkpoints and logs of an earlier run aside, so that a new one starts from nothing and nothing is lost.
+pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>> {
+    if steps_in(folder)?.is_empty() {
+        return Ok(None);
+    }
+    let aside = (1..)
+        .map(|number| folder.join(format!("earlier-{number}")))
+        .find(|path| !path.exists())
+        .expect("an endless range finds a free name");
+    fs::create_dir(&aside)?;
+    let _ = fs::rename(folder.join(BEST), aside.join(BEST));
+    let _ = fs::rename(folder.join("logs"), aside.join("logs"));
+    for (_, path) in steps_in(folder)? {
+        fs::rename(&path, aside.join(path.file_name().expect("a checkpoint has a name")))?;
+    }
+    Ok(Some(aside))
+}
+
+/// Checkpoints in a folder by step, oldest first.
+fn steps_in(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    if !folder.exists() {
+        return Ok(found);
+    }
+    let entries = fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let step = name.to_str().and_then(|name| name.strip_prefix("step-")).and_then(|digits| digits.parse().ok());
+        if let Some(step) = step {
+            found.push((step, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn write_parts(folder: &Path, config: &Config, tokenizer: &Tokenizer, state: &State, store: &VarStore, optimizer: &AdamW) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir(folder)?;
+    let parameters = super::named_parameters(store);
+    let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    Tensor::write_safetensors(&weights, folder.join(WEIGHTS))?;
+    let mut moments = vec![("steps".to_owned(), optimizer.steps())];
+    for ((name, _), kept) in parameters.iter().zip(optimizer.moments()) {
+        moments.push((format!("{name}.exp_avg"), &kept.exp_avg));
+        moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
+    }
+    Tensor::write_safetensors(&moments, folder.join(OPTIMIZER))?;
+    fs::write(folder.join(CONFIG), config.to_yaml())?;
+    fs::write(folder.join(TOKENIZER), serde_json::to_string(tokenizer)?)?;
+    fs::write(folder.join(STATE), serde_json::to_string_pretty(state)?)?;
+    for entry in fs::read_dir(folder)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    Ok(File::open(folder)?.sync_all()?)
+}
+
+/// A run that goes on must be the run that was: same network, same features.
+pub fn same_voice(config: &Config, checkpoint: &Checkpoint) -> Result<()> {
+    let was = &checkpoint.config;
+    if config.model != was.model || config.data.sample_rate != was.data.sample_rate {
+        bail!(
+            "{}: trained with other model settings than this run's\nhint: compare `myxtts config` with {}",
+            checkpoint.folder.display(),
+            checkpoint.folder.join(CONFIG).display()
+        );
+    }
+    Ok(())
+}
