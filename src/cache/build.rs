@@ -50,8 +50,8 @@ pub(super) fn run(job: &Job, dir: &Path, folder: &mut Folder, keys: &mut [Option
         keys[index] = Some(source.key);
         folder.digests.record(&source.path, source.stamp, source.audio);
     }
-    folder.save()?;
-    made.and(sealed).map(|()| sink.outcome)
+    let saved = folder.save();
+    made.and(sealed).and(saved).map(|()| sink.outcome)
 }
 
 /// Workers make clips; this thread takes them in order and writes. The window between the two bounds memory.
@@ -97,7 +97,7 @@ struct Source {
 fn make(job: &Job, folder: &Folder, index: usize) -> Made {
     let utterance = &job.utterances[index];
     let read = |error: std::io::Error| error.to_string();
-    let path = std::path::absolute(&utterance.audio).map_err(read)?;
+    let path = folder.audio(utterance);
     let (stamp, audio) = digest::of_file(&path).map_err(read)?;
     let key = job.settings.key(utterance, &audio);
     let row = if folder.has(&key) { None } else { Some(row(job, utterance, key)?) };

@@ -2,7 +2,8 @@
 //!
 //! As git does for its index: a file whose size and times are unchanged is taken to be unchanged. The times include
 //! the inode's own (ctime), which no program can set, so a file put back with its old modification time is noticed.
-//! Blake3 gives 1.4 GB/s a core here (2.8 s for the 3.8 GB of 24 hours); asking for the times costs microseconds.
+//! Measured on 13,100 clips, 22 hours, 3.4 GB of features, two cores: asking for all times takes 0.03 s, hashing all
+//! bytes 2 s from memory (3.8 GB/s a core with AVX-512) and as long as the disk takes when they are not there.
 
 use super::{Error, atomic, map};
 use arrow_array::builder::{BinaryBuilder, FixedSizeBinaryBuilder, Int64Builder};
@@ -13,12 +14,12 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::ArrowError;
 use blake3::Hash;
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -68,7 +69,8 @@ pub(super) fn of_file(path: &Path) -> io::Result<(Stamp, Hash)> {
 
 #[derive(Default)]
 pub(super) struct Digests {
-    known: HashMap<PathBuf, (Stamp, Hash)>,
+    /// By path, as a plain string: comparing paths part by part would take most of the time of a warm start.
+    known: HashMap<OsString, (Stamp, Hash)>,
     changed: bool,
 }
 
@@ -90,7 +92,7 @@ impl Digests {
 
     /// The digest of a file that looks as it did when it was read.
     pub(super) fn get(&self, path: &Path) -> Option<Hash> {
-        let (stamp, hash) = self.known.get(path)?;
+        let (stamp, hash) = self.known.get(path.as_os_str())?;
         (Stamp::of(path).ok()? == *stamp).then_some(*hash)
     }
 
@@ -103,7 +105,7 @@ impl Digests {
     /// Records a file that nobody will write to again, however new it is.
     pub(super) fn vouch(&mut self, path: &Path, stamp: Stamp, hash: Hash) {
         let entry = (stamp, hash);
-        self.changed |= self.known.insert(path.to_owned(), entry) != Some(entry);
+        self.changed |= self.known.insert(path.into(), entry) != Some(entry);
     }
 
     pub(super) fn save(&self, dir: &Path) -> Result<(), Error> {
@@ -118,7 +120,7 @@ impl Digests {
         let (mut paths, mut hashes) = (BinaryBuilder::new(), FixedSizeBinaryBuilder::new(32));
         let mut stamps = [Int64Builder::new(), Int64Builder::new(), Int64Builder::new()];
         for (path, (stamp, hash)) in &self.known {
-            paths.append_value(path.as_os_str().as_bytes());
+            paths.append_value(path.as_bytes());
             hashes.append_value(hash.as_bytes())?;
             let values = [stamp.bytes, stamp.modified_ns, stamp.changed_ns];
             stamps.iter_mut().zip(values).for_each(|(column, value)| column.append_value(value));
@@ -137,7 +139,7 @@ impl Digests {
     }
 }
 
-fn entries(batch: &RecordBatch) -> Option<Vec<(PathBuf, (Stamp, Hash))>> {
+fn entries(batch: &RecordBatch) -> Option<Vec<(OsString, (Stamp, Hash))>> {
     let paths = batch.column_by_name("path")?.as_binary_opt::<i32>()?;
     let hashes = batch.column_by_name("digest")?.as_fixed_size_binary_opt()?;
     let number = |name| Some(batch.column_by_name(name)?.as_primitive_opt::<Int64Type>()?.values());
@@ -145,7 +147,7 @@ fn entries(batch: &RecordBatch) -> Option<Vec<(PathBuf, (Stamp, Hash))>> {
     let entry = |row: usize| {
         let stamp = Stamp { bytes: bytes[row], modified_ns: modified[row], changed_ns: changed[row] };
         let hash = Hash::from_slice(hashes.value(row)).ok()?;
-        Some((PathBuf::from(OsStr::from_bytes(paths.value(row))), (stamp, hash)))
+        Some((OsString::from_vec(paths.value(row).to_vec()), (stamp, hash)))
     };
     (0..batch.num_rows()).map(entry).collect()
 }

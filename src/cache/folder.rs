@@ -25,6 +25,8 @@ pub(super) struct Place {
 
 pub(super) struct Folder {
     dir: PathBuf,
+    /// What relative paths of audio start from, asked for once instead of once a clip.
+    current_dir: PathBuf,
     pub digests: Digests,
     batches: Vec<Rows>,
     places: HashMap<Hash, Place>,
@@ -37,8 +39,9 @@ impl Folder {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         fs::create_dir_all(dir).map_err(|error| Error::io(dir, error))?;
         let digests = Digests::load(dir);
-        let mut folder =
-            Folder { dir: dir.to_owned(), digests, batches: vec![], places: HashMap::new(), doubtful: vec![] };
+        let current_dir = std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?;
+        let (dir, places) = (dir.to_owned(), HashMap::new());
+        let mut folder = Folder { dir, current_dir, digests, batches: vec![], places, doubtful: vec![] };
         for (path, claimed) in folder.shards()? {
             if folder.digests.get(&path) != Some(claimed) || folder.add(&path).is_err() {
                 folder.doubtful.push(path);
@@ -82,10 +85,15 @@ impl Folder {
     /// The key of every utterance whose audio is known and whose features are here.
     pub(super) fn find(&self, utterances: &[Utterance], settings: &Settings) -> Vec<Option<Hash>> {
         let find = |utterance: &Utterance| {
-            let audio = self.digests.get(&std::path::absolute(&utterance.audio).ok()?)?;
+            let audio = self.digests.get(&self.audio(utterance))?;
             Some(settings.key(utterance, &audio)).filter(|key| self.has(key))
         };
         utterances.par_iter().map(find).collect()
+    }
+
+    /// Under which name the digest of a clip's audio is kept.
+    pub(super) fn audio(&self, utterance: &Utterance) -> PathBuf {
+        self.current_dir.join(&utterance.audio)
     }
 
     pub(super) fn has(&self, key: &Hash) -> bool {

@@ -11,11 +11,12 @@
 //! - Shards appear complete or not at all: written under a temporary name, synced, renamed.
 //! - Opening checks a shard's size and times against those its digest was taken at, and its footer. One that was
 //!   written to, cut or copied since is read in full and, if its name is not its digest, deleted and built again.
-//!   Reading every shard at every start would find rot on the medium too, at 2.8 s for 24 hours of speech and one
-//!   core, against 10 ms; after [`distrust`] the next opening does it.
+//!   Reading every shard at every start would find rot on the medium too, but takes seconds to minutes where opening
+//!   takes 40 ms (see `digest`); after [`distrust`] the next opening does it.
 
 mod build;
 mod digest;
+mod error;
 mod folder;
 mod map;
 mod rows;
@@ -24,6 +25,7 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
+pub use error::{Error, Failure};
 pub use settings::Settings;
 
 use crate::config::Data;
@@ -32,15 +34,10 @@ use crate::text::Tokenizer;
 use arrow_schema::ArrowError;
 use folder::{Folder, Place};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
-
-/// How many failures an error message spells out.
-const NAMED_FAILURES: usize = 5;
 
 /// The clips of a corpus, in its order.
 pub struct Cache {
@@ -101,14 +98,6 @@ pub struct Report {
     pub seconds: f64,
 }
 
-/// A clip that has no features, and why.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failure {
-    pub id: String,
-    pub path: PathBuf,
-    pub reason: String,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Another process builds in this folder.
@@ -123,35 +112,6 @@ pub enum Progress {
         total: usize,
         failed: usize,
     },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{}: {source}", path.display())]
-    Arrow { path: PathBuf, source: ArrowError },
-    #[error("worker threads: {0}")]
-    Workers(#[from] rayon::ThreadPoolBuildError),
-    #[error("more than {max_failures} clips failed, as many as `max_failures` allows:{}", list(failures))]
-    TooManyFailures { failures: Vec<Failure>, max_failures: usize },
-    #[error("all {} clips failed:{}", failures.len(), list(failures))]
-    NothingUsable { failures: Vec<Failure> },
-    #[error("interrupted; {built} new clips are kept, the next run goes on from there")]
-    Interrupted { built: usize },
-}
-
-impl Error {
-    fn io(path: &Path, source: io::Error) -> Self {
-        Error::Io { path: path.to_owned(), source }
-    }
-
-    fn arrow(path: &Path, source: ArrowError) -> Self {
-        match source {
-            ArrowError::IoError(_, source) => Error::io(path, source),
-            source => Error::Arrow { path: path.to_owned(), source },
-        }
-    }
 }
 
 /// Builds what is missing and opens the rest, as the config says: what `train` and `myxtts prepare` both call.
@@ -247,17 +207,6 @@ fn finish(
         seconds: samples as f64 / f64::from(settings.rate_hz),
     };
     (cache, report)
-}
-
-fn list(failures: &[Failure]) -> String {
-    let mut text = String::new();
-    for Failure { path, reason, .. } in failures.iter().take(NAMED_FAILURES) {
-        let _ = write!(text, "\n  {}: {reason}", path.display());
-    }
-    if failures.len() > NAMED_FAILURES {
-        let _ = write!(text, "\n  and {} more", failures.len() - NAMED_FAILURES);
-    }
-    text + "\nhint: `myxtts check DIR` lists every unreadable clip"
 }
 
 /// Writes a file under a temporary name, syncs it, and renames it: readers see the old file or the new one.

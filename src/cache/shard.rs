@@ -55,17 +55,21 @@ impl Writer {
 
     /// Takes a clip; returns the shard that it filled, if it filled one.
     pub(super) fn push(&mut self, row: &Row) -> Result<Option<(PathBuf, Hash)>, Error> {
-        self.batch.push(row).map_err(|error| self.error(error))?;
-        if self.batch.bytes < BATCH_BYTES {
-            return Ok(None);
-        }
-        self.flush().map_err(|error| self.error(error))?;
-        if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.seal() }
+        self.try_push(row).map_err(|error| self.abandon(error))
     }
 
     /// Completes the shard at hand: writes, syncs, and gives it its name.
     pub(super) fn seal(&mut self) -> Result<Option<(PathBuf, Hash)>, Error> {
-        self.try_seal().map_err(|error| self.error(error))
+        self.try_seal().map_err(|error| self.abandon(error))
+    }
+
+    fn try_push(&mut self, row: &Row) -> Result<Option<(PathBuf, Hash)>, ArrowError> {
+        self.batch.push(row)?;
+        if self.batch.bytes < BATCH_BYTES {
+            return Ok(None);
+        }
+        self.flush()?;
+        if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
     }
 
     fn try_seal(&mut self) -> Result<Option<(PathBuf, Hash)>, ArrowError> {
@@ -99,17 +103,19 @@ impl Writer {
         self.dir.join(TEMPORARY)
     }
 
-    fn error(&self, error: ArrowError) -> Error {
+    /// After a failed write the file's end is unknown: it can no longer become a shard.
+    fn abandon(&mut self, error: ArrowError) -> Error {
+        (self.open, self.batch) = (None, Columns::default());
+        // At once: a full disk needs the room for the table of digests.
+        let _ = fs::remove_file(self.temporary());
         Error::arrow(&self.temporary(), error)
     }
 }
 
-/// A shard that was not sealed leaves nothing behind.
+/// Shards that were not sealed leave nothing behind, also those of a build that was killed.
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.open.take().is_some() {
-            let _ = fs::remove_file(self.temporary());
-        }
+        let _ = fs::remove_file(self.temporary());
     }
 }
 

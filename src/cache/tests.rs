@@ -241,6 +241,22 @@ fn without_caching_nothing_stays() {
 }
 
 #[test]
+fn distrust_reads_everything_again() {
+    let case = Case::new(3);
+    let (cache_dir, sample_rate) = (Some(case.dir()), RATE_HZ);
+    let data = Data { cache_dir, sample_rate, ..crate::config::Config::default().data };
+    let seen = std::sync::Mutex::new(Vec::new());
+    let note = |progress| seen.lock().unwrap().push(progress);
+    let run = || open(&case.utterances, &case.tokenizer, &data, &note, &AtomicBool::new(false)).unwrap().1;
+    run();
+    seen.lock().unwrap().clear();
+    distrust(&data, &case.tokenizer).unwrap();
+    assert_eq!(counts(&run()), (0, 3, 0));
+    assert_eq!(seen.lock().unwrap()[0], Progress::Verifying { done: 1, total: 1 });
+    assert_eq!(seen.lock().unwrap()[3], Progress::Building { done: 3, total: 3, failed: 0 });
+}
+
+#[test]
 fn an_unwritable_folder_is_named() {
     let case = Case::new(1);
     fs::write(case.dir(), b"a file, not a folder").unwrap();

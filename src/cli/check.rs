@@ -1,10 +1,9 @@
 //! `myxtts check`: what a corpus holds, and what is wrong with it.
 
-use super::prepare::stop_on_ctrl_c;
+use super::{INTERRUPTED, progress};
 use crate::config::{Config, Overrides};
 use crate::corpus;
 use crate::tools::check::{self, Bin, Summary};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
@@ -36,13 +35,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     flags.set("data.num_workers", args.num_workers);
     let config = Config::resolve(args.config.as_deref(), flags)?;
     let workers = config.data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-    let stop = stop_on_ctrl_c()?;
+    let stop = progress::stop_flag()?;
     let corpus = corpus::read(&args.dir)?;
-    let template = "{msg:>12} [{bar:32}] {pos}/{len} clips, {per_sec}, {eta} left";
-    let bar = ProgressBar::new(corpus.utterances.len() as u64).with_style(ProgressStyle::with_template(template)?);
-    bar.set_message("checking");
+    let bar = progress::bar(corpus.utterances.len() as u64, "checking");
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();
+    let Some(summary) = summary else {
+        eprintln!("interrupted");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
     let text = if args.json { serde_json::to_string_pretty(&summary)? + "\n" } else { page(&summary) };
     print!("{text}");
     Ok(if summary.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,16 +1,14 @@
-//! `myxtts prepare`: features of a corpus into the cache. What it shares with `train` is here too.
+//! `myxtts prepare`: features of a corpus into the cache.
 
-use crate::cache::{self, Cache, Progress, Report};
-use crate::config::{Config, Data, Overrides};
+use super::{INTERRUPTED, progress};
+use crate::cache::{self, Report};
+use crate::config::{Config, Overrides};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::text::Tokenizer;
-use anyhow::Context;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::HumanBytes;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Turn a corpus into features, once; what is already there is kept
 ///
@@ -42,13 +40,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut data = Config::resolve(args.config.as_deref(), flags)?.data;
     // Features that end with this command would be made for nobody.
     data.enable_caching = true;
-    let stop = stop_on_ctrl_c()?;
+    let stop = progress::stop_flag()?;
     let corpus = corpus::read(&args.dir)?;
-    let tokenizer = fit_tokenizer(&corpus.utterances, &data);
+    let tokenizer = fit_tokenizer(&corpus.utterances, &data.language);
     if args.verify {
         cache::distrust(&data, &tokenizer)?;
     }
-    let (_, report) = open_cache(&corpus.utterances, &tokenizer, &data, &stop)?;
+    let bar = progress::bar(corpus.utterances.len() as u64, "preparing");
+    let opened = cache::open(&corpus.utterances, &tokenizer, &data, &progress::of_cache(&bar), &stop);
+    bar.finish_and_clear();
+    if let Err(interrupted @ cache::Error::Interrupted { .. }) = &opened {
+        eprintln!("{interrupted}");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let (_, report) = opened?;
     if args.json {
         print_json(&corpus, &report)?
     } else {
@@ -57,58 +62,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The tokenizer of a corpus. Fit it on the whole corpus, before any split: it is part of every feature's key.
-pub(super) fn fit_tokenizer(utterances: &[Utterance], data: &Data) -> Tokenizer {
-    let language = |utterance: &Utterance| utterance.language.clone().unwrap_or_else(|| data.language.clone());
-    let languages: Vec<String> = utterances.iter().map(language).collect();
-    let texts = utterances.iter().zip(&languages);
-    Tokenizer::fit(texts.map(|(utterance, language)| (utterance.text.as_str(), language.as_str())))
-}
-
-/// Opens the cache of a corpus, building what is missing behind a progress bar.
-pub(super) fn open_cache(
-    utterances: &[Utterance],
-    tokenizer: &Tokenizer,
-    data: &Data,
-    stop: &AtomicBool,
-) -> Result<(Cache, Report), cache::Error> {
-    let bar = bar();
-    let opened = cache::open(utterances, tokenizer, data, &|progress| show(&bar, progress), stop);
-    bar.finish_and_clear();
-    opened
-}
-
-/// True once Ctrl-C was pressed or the process was asked to end. A second time ends it at once.
-pub(super) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let pressed = stop.clone();
-    ctrlc::set_handler(move || {
-        if pressed.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    })
-    .context("no handler for Ctrl-C")?;
-    Ok(stop)
-}
-
-fn bar() -> ProgressBar {
-    let template = "{msg:>12} [{bar:32}] {pos}/{len}, {per_sec}, {eta} left";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
-}
-
-fn show(bar: &ProgressBar, progress: Progress) {
-    let (message, done, total) = match progress {
-        Progress::Waiting => ("waiting for another process that builds".to_owned(), 0, 0),
-        Progress::Verifying { done, total } => ("verifying".to_owned(), done, total),
-        Progress::Building { done, total, failed: 0 } => ("preparing".to_owned(), done, total),
-        Progress::Building { done, total, failed } => (format!("preparing, {failed} failed"), done, total),
-    };
-    if bar.message() != message {
-        bar.set_message(message);
-    }
-    bar.set_length(total as u64);
-    bar.set_position(done as u64);
+/// Fitted on the whole corpus, before any split: the tokenizer is part of every feature's key.
+fn fit_tokenizer(utterances: &[Utterance], language: &str) -> Tokenizer {
+    Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language))))
 }
 
 fn print(corpus: &Corpus, report: &Report) {

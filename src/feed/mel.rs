@@ -8,7 +8,7 @@ use super::batch::Batch;
 use super::packed::Packed;
 use crate::audio::mel::filterbank;
 use crate::config;
-use crate::loader::{Budget, HostBatch};
+use crate::loader::HostBatch;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
@@ -20,7 +20,6 @@ pub struct MelExtractor {
     window: Tensor,
     /// `[bins, n_mels]`.
     filters: Tensor,
-    n_fft: i64,
     hop_samples: i64,
     device: Device,
 }
@@ -39,7 +38,6 @@ impl MelExtractor {
         MelExtractor {
             window: Tensor::hann_window(config.n_fft, (Kind::Float, device)),
             filters: Tensor::from_slice(&filters).view([config.n_mels, -1]).transpose(0, 1).to_device(device),
-            n_fft: config.n_fft,
             hop_samples: config.hop_length,
             device,
         }
@@ -48,21 +46,18 @@ impl MelExtractor {
     /// `samples`: `[frames * hop]` in -1..1 → `[frames, n_mels]`.
     pub fn log_mel(&self, samples: &Tensor) -> Tensor {
         let frames = samples.size()[0] / self.hop_samples;
-        let half = self.n_fft / 2;
-        let padded = samples.constant_pad_nd([half, half]);
-        let windows = padded.unfold(0, self.n_fft, self.hop_samples).narrow(0, 0, frames) * &self.window;
-        let magnitude = windows.fft_rfft(None, -1, "backward").abs();
+        let magnitude = stft(samples, &self.window, self.hop_samples).narrow(0, 0, frames).abs();
         magnitude.matmul(&self.filters).clamp_min(FLOOR).log()
     }
 
     /// The batch on the data device. With `pinned`, copies there do not block the host.
-    pub fn batch(&self, host: &HostBatch, budget: &Budget, stats: &MelStats, pinned: bool) -> Batch {
+    pub fn batch(&self, host: &HostBatch, stats: &MelStats, pinned: bool) -> Batch {
         let moved = |tensor: Tensor| match pinned && self.device.is_cuda() {
             true => tensor.pin_memory(self.device).to_device_(self.device, tensor.kind(), true, false),
             false => tensor.to_device(self.device),
         };
-        let text = Packed::new(&host.text, budget.longest_tokens, &moved);
-        let frames = Packed::new(&host.frames, budget.longest_frames, &moved);
+        let text = Packed::new(&host.text, &moved);
+        let frames = Packed::new(&host.frames, &moved);
         let samples = moved(Tensor::from_slice(&host.pcm)).to_kind(Kind::Float) / 32768.0;
         let mel = (self.log_mel(&samples) - stats.mean) / stats.std * &frames.mask;
         Batch { tokens: moved(Tensor::from_slice(&host.tokens)).to_kind(Kind::Int64), mel, text, frames }
@@ -77,6 +72,13 @@ impl MelExtractor {
         let values = Tensor::cat(&rows, 0).to_kind(Kind::Double);
         (values.sum(Kind::Double).double_value(&[]), values.square().sum(Kind::Double).double_value(&[]), values.numel() as f64)
     }
+}
+
+/// `[samples]` → complex `[frames, bins]`, frame `t` centred on sample `t * hop`, zeros beyond the ends.
+pub fn stft(samples: &Tensor, window: &Tensor, hop_samples: i64) -> Tensor {
+    let n_fft = window.size()[0];
+    let padded = samples.constant_pad_nd([n_fft / 2, n_fft / 2]);
+    (padded.unfold(0, n_fft, hop_samples) * window).fft_rfft(None, -1, "backward")
 }
 
 impl MelStats {

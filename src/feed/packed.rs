@@ -10,18 +10,18 @@ pub struct Packed {
     pub owner: Tensor,
     /// `[len, 1]`, 1 inside utterances and 0 in gaps, f32.
     pub mask: Tensor,
-    /// `[2 * capacity + 2]`, i32: borders of attention segments, utterances and gaps in turn.
+    /// `[segments + 1]`, i32: borders of attention segments, utterances and gaps in turn.
     pub cu_seqlens: Tensor,
     /// `[capacity]` each.
     pub starts: Tensor,
     pub lens: Tensor,
-    /// No utterance is longer.
-    pub longest: i64,
+    /// No segment is longer.
+    pub longest_segment: i64,
 }
 
 impl Packed {
     /// `moved` takes a host tensor to the device.
-    pub fn new(axis: &Axis, longest: usize, moved: impl Fn(Tensor) -> Tensor) -> Self {
+    pub fn new(axis: &Axis, moved: impl Fn(Tensor) -> Tensor) -> Self {
         let ints = |values: &[i64]| moved(Tensor::from_slice(values));
         let owner = ints(&axis.owner);
         Packed {
@@ -31,7 +31,7 @@ impl Packed {
             cu_seqlens: moved(Tensor::from_slice(&axis.cu_seqlens)),
             starts: ints(&axis.starts),
             lens: ints(&axis.lens),
-            longest: longest as i64,
+            longest_segment: axis.longest_segment as i64,
         }
     }
 
@@ -68,7 +68,7 @@ impl Packed {
             cu_seqlens: copy(&self.cu_seqlens),
             starts: copy(&self.starts),
             lens: copy(&self.lens),
-            longest: self.longest,
+            longest_segment: self.longest_segment,
         }
     }
 }

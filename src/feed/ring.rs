@@ -6,7 +6,7 @@
 use super::batch::Batch;
 use super::mel::{MelExtractor, MelStats};
 use super::roles::Roles;
-use crate::loader::{Budget, Loader, Position};
+use crate::loader::{Loader, Position};
 use anyhow::{Context, Result, anyhow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +131,6 @@ pub struct Producer {
     pub loader: Loader,
     pub mel: MelExtractor,
     pub stats: MelStats,
-    pub budget: Budget,
     pub roles: Roles,
 }
 
@@ -144,7 +143,7 @@ impl Producer {
             speech_frames: host.speech_frames(),
             wait: Duration::ZERO,
         };
-        Ok((self.mel.batch(&host, &self.budget, &self.stats, pinned), delivery))
+        Ok((self.mel.batch(&host, &self.stats, pinned), delivery))
     }
 }
 

@@ -67,8 +67,8 @@ impl Dataset {
             pcm[start..start + clip.pcm.len()].copy_from_slice(clip.pcm);
             tokens[text.range()].copy_from_slice(clip.tokens);
         }
-        let text = Axis::new(&text_spans, budget.tokens, budget.utterances);
-        let frames = Axis::new(&frame_spans, budget.frames, budget.utterances);
+        let text = Axis::new(&text_spans, budget.tokens, budget.utterances, budget.longest_tokens);
+        let frames = Axis::new(&frame_spans, budget.frames, budget.utterances, budget.longest_frames);
         HostBatch { pcm, tokens, text, frames, text_spans, frame_spans }
     }
 }

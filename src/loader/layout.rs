@@ -108,19 +108,24 @@ pub struct Axis {
     pub position: Vec<i64>,
     /// Which utterance; `capacity` in gaps.
     pub owner: Vec<i64>,
-    /// Borders of attention segments: utterances and the gaps between them in turn, `2 * capacity + 2` of them.
+    /// Borders of attention segments: utterances and the gaps between them in turn, then the unused end in pieces.
     pub cu_seqlens: Vec<i32>,
+    /// No segment is longer.
+    pub longest_segment: usize,
     /// First index and length of each utterance; unused ones are empty.
     pub starts: Vec<i64>,
     pub lens: Vec<i64>,
 }
 
 impl Axis {
-    pub fn new(spans: &[Span], total: usize, capacity: usize) -> Self {
+    /// `longest`: no utterance of the run is longer. Sizes depend on the numbers alone, never on the spans.
+    pub fn new(spans: &[Span], total: usize, capacity: usize, longest: usize) -> Self {
+        let longest_segment = longest + GAP;
         let mut axis = Axis {
             position: vec![0; total],
             owner: vec![capacity as i64; total],
             cu_seqlens: vec![0],
+            longest_segment,
             starts: vec![0; capacity],
             lens: vec![0; capacity],
         };
@@ -132,7 +137,10 @@ impl Axis {
             axis.cu_seqlens.extend([span.start as i32, span.end() as i32]);
             (axis.starts[index], axis.lens[index]) = (span.start as i64, span.len as i64);
         }
-        axis.cu_seqlens.resize(2 * capacity + 2, total as i32);
+        // One long segment would cost the square of its length for nothing.
+        let used = spans.last().map_or(0, Span::end);
+        axis.cu_seqlens.extend((used..total).step_by(longest_segment).skip(1).map(|border| border as i32));
+        axis.cu_seqlens.resize(2 * capacity + 1 + total.div_ceil(longest_segment), total as i32);
         axis
     }
 }
@@ -143,11 +151,18 @@ mod tests {
 
     #[test]
     fn segments_are_utterances_and_gaps_in_turn() {
-        let axis = Axis::new(&[Span { start: 0, len: 3 }, Span { start: 5, len: 2 }], 9, 3);
-        assert_eq!(axis.cu_seqlens, [0, 0, 3, 5, 7, 9, 9, 9]);
+        let axis = Axis::new(&[Span { start: 0, len: 3 }, Span { start: 5, len: 2 }], 9, 3, 3);
+        assert_eq!(axis.cu_seqlens, [0, 0, 3, 5, 7, 9, 9, 9, 9]);
         assert_eq!(axis.owner, [0, 0, 0, 3, 3, 1, 1, 3, 3]);
         assert_eq!(axis.position, [0, 1, 2, 0, 0, 0, 1, 0, 0]);
         assert_eq!((axis.starts, axis.lens), (vec![0, 5, 0], vec![3, 2, 0]));
+    }
+
+    #[test]
+    fn an_unused_end_is_cut_into_segments_that_are_not_too_long() {
+        let axis = Axis::new(&[Span { start: 0, len: 2 }], 30, 2, 4);
+        assert_eq!(axis.cu_seqlens, [0, 0, 2, 10, 18, 26, 30, 30, 30]);
+        assert_eq!(axis.longest_segment, 8);
     }
 
     #[test]

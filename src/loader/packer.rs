@@ -82,6 +82,7 @@ fn fill(clips: &[usize], lengths: &[Length], budget: &Budget) -> Vec<Bin> {
 mod tests {
     use super::super::layout::GAP;
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     /// Lengths like LJSpeech's: 1 to 10 s at 86 frames/s with a mean near 6.6 s, about 0.17 tokens a frame.

@@ -38,7 +38,7 @@ impl Aligner {
 /// One launch for the whole batch; the host neither copies nor waits.
 fn on_gpu(kernel: &Kernel, mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Result<Tensor, torchx::Error> {
     let (mean_t, mel) = (mean.transpose(0, 1).contiguous(), mel.contiguous());
-    let (channels, stride) = (mel.size()[1], text.longest);
+    let (channels, stride) = (mel.size()[1], text.longest_segment);
     let device = mel.device();
     let advanced = Tensor::empty([frames.len(), stride], (Kind::Uint8, device));
     let token_of_frame = Tensor::zeros([frames.len()], (Kind::Int64, device));

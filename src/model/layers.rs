@@ -127,7 +127,7 @@ impl Attention {
         let (len, channels) = x.size2().expect("packed input is [len, channels]");
         let parts = self.qkv.forward(x).view([len, 3, self.heads, channels / self.heads]).unbind(1);
         let (q, k) = (rotary.turn(&parts[0]), rotary.turn(&parts[1]));
-        let mixed = torchx::varlen_attention(&q, &k, &parts[2], &seqs.cu_seqlens, seqs.longest, None)
+        let mixed = torchx::varlen_attention(&q, &k, &parts[2], &seqs.cu_seqlens, seqs.longest_segment, None)
             .expect("shapes and kinds are fixed by construction");
         self.out.forward(&mixed.reshape([len, channels]))
     }

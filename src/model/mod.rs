@@ -91,21 +91,27 @@ impl Voice {
 
     /// The losses of a batch, for a backward pass or for validation.
     pub fn losses(&self, batch: &Batch, train: bool) -> Losses {
+        self.losses_at(batch, &Draw::new(batch), train)
+    }
+
+    fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
         let (aligned, prior, duration) = self.text_losses(batch, train);
-        let draw = Draw::new(batch);
         let guess = self.decoder.forward(&draw.noisy, &aligned, &draw.times, &batch.frames, self.kind);
         Losses { prior, duration, flow: draw.loss(&guess, batch) }
     }
 
     /// Adds `share` of the losses' gradients to the parameters'. The losses come back without a graph.
     pub fn backward(&self, batch: &Batch, share: f64) -> Losses {
+        self.backward_at(batch, &Draw::new(batch), share)
+    }
+
+    fn backward_at(&self, batch: &Batch, draw: &Draw, share: f64) -> Losses {
         if !self.recompute {
-            let losses = self.losses(batch, true);
+            let losses = self.losses_at(batch, draw, true);
             (losses.total() * share).backward();
             return losses.detach();
         }
         let (aligned, prior, duration) = self.text_losses(batch, true);
-        let draw = Draw::new(batch);
         let loss = |guess: &Tensor| draw.loss(guess, batch) * share;
         let (flow, by_aligned) =
             self.decoder.backward(&draw.noisy, &aligned, &draw.times, &batch.frames, self.kind, loss);

@@ -23,13 +23,13 @@ fn voice(seed: i64) -> (VarStore, Voice) {
     let voice = Voice::new(&store.root(), &tiny(), VOCAB, Kind::Float).unwrap();
     // What starts as zero would hide whatever feeds it.
     for (_, tensor) in crate::train::named_parameters(&store) {
-        tch::no_grad(|| tensor.shallow_clone().uniform_(-0.2, 0.2));
+        let _ = tch::no_grad(|| tensor.shallow_clone().uniform_(-0.2, 0.2));
     }
     (store, voice)
 }
 
 /// Utterances of the given (tokens, frames), laid out with gaps; values depend on the utterance alone.
-fn batch(utterances: &[(usize, usize, i64)]) -> Batch {
+fn batch(utterances: &[(usize, usize, u64)]) -> Batch {
     let lay = |lens: Vec<usize>| {
         let mut start = 0;
         let spans: Vec<Span> = lens
@@ -46,16 +46,16 @@ fn batch(utterances: &[(usize, usize, i64)]) -> Batch {
     let (frame_spans, frame_total) = lay(utterances.iter().map(|u| u.1).collect());
     let axis = |spans: &[Span], total| {
         let longest = spans.iter().map(|span| span.len).max().unwrap();
-        Packed::new(&Axis::new(spans, total, utterances.len()), longest, |tensor| tensor)
+        Packed::new(&Axis::new(spans, total, utterances.len(), longest), |tensor| tensor)
     };
-    let (tokens, mel) = (Tensor::zeros([text_total as i64], (Kind::Int64, Device::Cpu)), Tensor::randn([frame_total as i64, 6], (Kind::Float, Device::Cpu)));
+    // A generator for each utterance, not LibTorch's: tests run side by side and share that one.
+    let (mut tokens, mut mel) = (vec![0i64; text_total], vec![9f32; frame_total * 6]);
     for ((text, frames), &(.., seed)) in text_spans.iter().zip(&frame_spans).zip(utterances) {
-        tch::manual_seed(seed);
-        let ids = Tensor::randint(VOCAB as i64, [text.len as i64], (Kind::Int64, Device::Cpu));
-        tokens.narrow(0, text.start as i64, text.len as i64).copy_(&ids);
-        let rows = Tensor::randn([frames.len as i64, 6], (Kind::Float, Device::Cpu));
-        mel.narrow(0, frames.start as i64, frames.len as i64).copy_(&rows);
+        let mut rng = Rng::new(&[seed]);
+        tokens[text.range()].fill_with(|| rng.below(VOCAB) as i64);
+        mel[frames.start * 6..frames.end() * 6].fill_with(|| rng.below(4000) as f32 / 1000.0 - 2.0);
     }
+    let (tokens, mel) = (Tensor::from_slice(&tokens), Tensor::from_slice(&mel).view([-1, 6]));
     Batch { tokens, mel, text: axis(&text_spans, text_total), frames: axis(&frame_spans, frame_total) }
 }
 
@@ -111,11 +111,11 @@ fn every_parameter_gets_a_gradient() {
 fn recomputed_blocks_give_the_same_gradients() {
     let (store, mut voice) = voice(4);
     let batch = batch(&[(5, 13, 61), (3, 8, 62)]);
+    let draw = Draw::new(&batch);
     let mut run = |recompute: bool| {
         voice.recompute = recompute;
         store.trainable_variables().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
-        tch::manual_seed(9);
-        let losses = voice.backward(&batch, 0.5);
+        let losses = voice.backward_at(&batch, &draw, 0.5);
         let named = crate::train::named_parameters(&store);
         (losses.total().double_value(&[]), named.into_iter().map(|(name, t)| (name, t.grad().copy())).collect::<Vec<_>>())
     };
@@ -135,9 +135,9 @@ fn one_batch_can_be_learned_by_heart() {
     let options = torchx::adamw::Options { lr: 5e-3, ..Default::default() };
     let mut optimizer = torchx::AdamW::new(parameters, options).unwrap();
     let mut history = Vec::new();
+    let draws: Vec<Draw> = (0..4).map(|_| Draw::new(&batch)).collect();
     for step in 0..600 {
-        tch::manual_seed(step % 4); // a few fixed draws of noise and time
-        let loss = voice.losses(&batch, true).total();
+        let loss = voice.losses_at(&batch, &draws[step % 4], true).total();
         optimizer.zero_grad().unwrap();
         loss.backward();
         optimizer.step(None).unwrap();
@@ -157,9 +157,71 @@ fn search_on_a_batch_equals_the_best_of_every_path() {
     let mean = Tensor::from_slice(&rows).view([-1, 6]);
     let wanted: Vec<i64> = vec![0, 0, 1, 1, 1, 2, 7, 7, 7, 8, 8];
     let places: Vec<i64> = (0..6).chain(10..15).collect();
-    let mel = batch.mel.zeros_like();
-    mel.index_put_(&[Some(Tensor::from_slice(&places))], &mean.index_select(0, &Tensor::from_slice(&wanted)), false);
+    let mut mel = batch.mel.zeros_like();
+    let _ = mel.index_put_(&[Some(Tensor::from_slice(&places))], &mean.index_select(0, &Tensor::from_slice(&wanted)), false);
     let path = Aligner::new(Device::Cpu).unwrap().search(&mean, &mel, &batch.text, &batch.frames);
     let found: Vec<i64> = Vec::try_from(path.index_select(0, &Tensor::from_slice(&places))).unwrap();
     assert_eq!(found, wanted);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn search_on_the_gpu_equals_the_cpu_on_large_cases() {
+    torchx::cuda::load().unwrap();
+    let mut rng = Rng::new(&[77]);
+    let utterances: Vec<(usize, usize, u64)> = (0..40)
+        .map(|seed| {
+            let tokens = 1 + rng.below(350);
+            (tokens, tokens + rng.below(900), seed)
+        })
+        .collect();
+    let on_cpu = batch(&utterances);
+    let on_gpu = on_cpu.copy_to(Device::Cuda(0));
+    let rows: Vec<f32> = (0..on_cpu.text.len() * 6).map(|_| rng.below(4000) as f32 / 1000.0 - 2.0).collect();
+    let mean = Tensor::from_slice(&rows).view([-1, 6]);
+    let wanted = Aligner::new(Device::Cpu).unwrap().search(&mean, &on_cpu.mel, &on_cpu.text, &on_cpu.frames);
+    let gpu = Aligner::new(Device::Cuda(0)).unwrap();
+    let found = gpu.search(&mean.to_device(Device::Cuda(0)), &on_gpu.mel, &on_gpu.text, &on_gpu.frames);
+    // Sums are added in another order, so near ties may fall differently; the paths' scores are what must agree.
+    let score = |path: &Tensor| {
+        let distance = (&on_cpu.mel - mean.index_select(0, path)).square() * &on_cpu.frames.mask;
+        distance.sum(Kind::Double).double_value(&[])
+    };
+    let (cpu, gpu) = (score(&wanted), score(&found.to_device(Device::Cpu)));
+    assert!((cpu - gpu).abs() < 1e-5 * cpu, "{cpu} on the CPU, {gpu} on the GPU");
+    let same = wanted.eq_tensor(&found.to_device(Device::Cpu)).to_kind(Kind::Float).mean(Kind::Float).double_value(&[]);
+    assert!(same > 0.99, "only {same} of the frames agree");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
+    torchx::cuda::load().unwrap();
+    let (mut store, voice) = voice(5);
+    let cpu_batch = batch(&[(5, 13, 71), (30, 80, 72), (7, 7, 73)]);
+    let cpu_draw = Draw::new(&cpu_batch);
+    let cpu = voice.backward_at(&cpu_batch, &cpu_draw, 1.0).total().double_value(&[]);
+    let cpu_gradients: Vec<Tensor> =
+        crate::train::named_parameters(&store).iter().map(|(_, tensor)| tensor.grad().copy()).collect();
+    store.trainable_variables().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
+
+    let gpu = Device::Cuda(0);
+    let other = VarStore::new(gpu);
+    let on_gpu = Voice::new(&other.root(), &tiny(), VOCAB, Kind::Float).unwrap();
+    for ((_, to), (_, from)) in crate::train::named_parameters(&other).iter().zip(crate::train::named_parameters(&store)) {
+        tch::no_grad(|| to.shallow_clone().copy_(&from));
+    }
+    store.freeze();
+    let draw = Draw {
+        times: cpu_draw.times.to_device(gpu),
+        noisy: cpu_draw.noisy.to_device(gpu),
+        velocity: cpu_draw.velocity.to_device(gpu),
+    };
+    let loss = on_gpu.backward_at(&cpu_batch.copy_to(gpu), &draw, 1.0).total().double_value(&[]);
+    assert!((loss - cpu).abs() < 1e-4 * cpu.abs(), "{cpu} on the CPU, {loss} on the GPU");
+    for ((name, tensor), wanted) in crate::train::named_parameters(&other).iter().zip(&cpu_gradients) {
+        let scale = wanted.abs().max().double_value(&[]).max(1e-3);
+        let error = (tensor.grad().to_device(Device::Cpu) - wanted).abs().max().double_value(&[]) / scale;
+        assert!(error < 5e-3, "{name}: gradients differ by {error:.1e} of their largest");
+    }
 }

@@ -99,6 +99,6 @@ pub fn speak_tokens(voice: &Voice, tokens: &[i32], options: &Options, device: De
 
 /// An axis that holds one utterance and the gap behind it.
 fn alone(len: usize, device: Device) -> Packed {
-    let axis = Axis::new(&[Span { start: 0, len }], len + GAP, 1);
-    Packed::new(&axis, len, |tensor| tensor.to_device(device))
+    let axis = Axis::new(&[Span { start: 0, len }], len + GAP, 1, len);
+    Packed::new(&axis, |tensor| tensor.to_device(device))
 }

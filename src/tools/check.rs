@@ -1,28 +1,23 @@
 //! The truth about a corpus: every clip decoded once, measured, and held against what training can use.
 
+mod problems;
+
+pub use problems::{Kind, Problem};
+
 use crate::audio::{self, Waveform};
 use crate::config::Config;
 use crate::corpus::{Corpus, Utterance};
 use crate::text::{self, Tokenizer};
-use anyhow::bail;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A sample this loud is cut off, unless it is one of few.
 const CLIPPED: f32 = 0.999;
-const MAX_CLIPPED_SHARE: f64 = 0.001;
 /// 60 dB below full scale, over 10 ms.
 const SILENT_RMS: f32 = 0.001;
-const MAX_SILENT_SHARE: f64 = 0.6;
-/// Below this many clips a median pace says little.
-const PACE_MIN_CLIPS: usize = 20;
-/// Robust standard deviations (1.4826 × median absolute deviation) of the logarithm of the pace, ...
-const PACE_MAX_DEVIATIONS: f64 = 6.0;
-/// ... and at least this factor: in an even corpus six deviations are little.
-const PACE_MIN_FACTOR: f64 = 1.5;
 const MAX_BINS: usize = 12;
 const BIN_WIDTHS_S: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
@@ -60,29 +55,6 @@ pub struct Bin {
     pub clips: usize,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Problem {
-    pub path: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<usize>,
-    pub kind: Kind,
-    pub what: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Metadata,
-    Unreadable,
-    TooLong,
-    TooShort,
-    TextTooLong,
-    Clipping,
-    Silence,
-    /// Characters per second far from the median: often a transcript of another clip.
-    Pace,
-}
-
 /// What is kept of a clip once its samples are gone.
 struct Measure {
     rate_hz: u32,
@@ -95,18 +67,16 @@ struct Measure {
     silent_share: f64,
 }
 
-/// Decodes every clip, `workers` at a time. Memory: one clip per worker.
+/// Decodes every clip, `workers` at a time; none when stopped. Memory: one clip per worker.
 pub fn check(
     corpus: &Corpus,
     config: &Config,
     workers: usize,
     progress: &(dyn Fn(usize) + Sync),
     stop: &AtomicBool,
-) -> anyhow::Result<Summary> {
-    let language = |utterance: &Utterance| language_of(utterance, config).to_owned();
-    let languages: Vec<String> = corpus.utterances.iter().map(language).collect();
-    let texts = corpus.utterances.iter().zip(&languages);
-    let tokenizer = Tokenizer::fit(texts.map(|(utterance, language)| (utterance.text.as_str(), language.as_str())));
+) -> Result<Option<Summary>, rayon::ThreadPoolBuildError> {
+    let texts = corpus.utterances.iter().map(|utterance| (utterance.text.as_str(), language_of(utterance, config)));
+    let tokenizer = Tokenizer::fit(texts);
     let done = AtomicUsize::new(0);
     let one = |utterance: &Utterance| {
         if stop.load(Ordering::Relaxed) {
@@ -118,10 +88,7 @@ pub fn check(
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(workers.max(1)).build()?;
     let measures: Option<Vec<_>> = pool.install(|| corpus.utterances.par_iter().map(one).collect());
-    match measures {
-        Some(measures) => Ok(summarise(corpus, config, &measures)),
-        None => bail!("interrupted"),
-    }
+    Ok(measures.map(|measures| summarise(corpus, config, &measures)))
 }
 
 fn measure(utterance: &Utterance, tokenizer: &Tokenizer, config: &Config) -> Result<Measure, String> {
@@ -184,80 +151,8 @@ fn summarise(corpus: &Corpus, config: &Config, measures: &[Result<Measure, Strin
             *summary.characters.entry(letter).or_default() += 1;
         }
     }
-    summary.problems = problems(corpus, config, measures);
+    summary.problems = problems::problems(corpus, config, measures);
     summary
-}
-
-/// Metadata first, then clip by clip in corpus order.
-fn problems(corpus: &Corpus, config: &Config, measures: &[Result<Measure, String>]) -> Vec<Problem> {
-    let rows = corpus.problems.iter().map(|row| {
-        let (path, line) = (row.file.clone(), Some(row.line));
-        Problem { path, line, kind: Kind::Metadata, what: row.what.clone() }
-    });
-    let pace = Pace::of(measures);
-    let clips = corpus.utterances.iter().zip(measures).flat_map(|(utterance, measure)| {
-        let found = match measure {
-            Err(what) => vec![(Kind::Unreadable, what.clone())],
-            Ok(measure) => clip_problems(measure, config, &pace),
-        };
-        let path = utterance.audio.clone();
-        found.into_iter().map(move |(kind, what)| Problem { path: path.clone(), line: None, kind, what })
-    });
-    rows.chain(clips).collect()
-}
-
-fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(Kind, String)> {
-    let (max_frames, max_tokens) = (config.data.max_mel_frames, config.data.max_text_length);
-    let Measure { frames, tokens, seconds, .. } = clip;
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let checks = [
-        (
-            *frames > max_frames,
-            Kind::TooLong,
-            format!("{seconds:.1} s, {frames} frames, above max_mel_frames {max_frames}"),
-        ),
-        (frames < tokens, Kind::TooShort, format!("{frames} frames for {tokens} tokens, each of which needs one")),
-        (*tokens > max_tokens, Kind::TextTooLong, format!("{tokens} tokens, above max_text_length {max_tokens}")),
-        (
-            clip.clipped_share > MAX_CLIPPED_SHARE,
-            Kind::Clipping,
-            format!("{} of its samples are at full scale", percent(clip.clipped_share)),
-        ),
-        (clip.silent_share > MAX_SILENT_SHARE, Kind::Silence, format!("{} silence", percent(clip.silent_share))),
-        (pace.is_odd(clip), Kind::Pace, pace.tell(clip)),
-    ];
-    checks.into_iter().filter(|(found, ..)| *found).map(|(_, kind, what)| (kind, what)).collect()
-}
-
-/// The usual pace of the corpus, and how far from it a clip may be. In logarithms: half as fast is as odd as twice.
-struct Pace {
-    usual: f64,
-    /// A factor; infinite where there are too few clips to tell.
-    most: f64,
-}
-
-impl Pace {
-    fn of(measures: &[Result<Measure, String>]) -> Self {
-        let paces: Vec<f64> = measures.iter().flatten().map(Pace::log).collect();
-        let usual = median(paces.clone());
-        let deviation = 1.4826 * median(paces.iter().map(|pace| (pace - usual).abs()).collect());
-        let most = (PACE_MAX_DEVIATIONS * deviation).exp().max(PACE_MIN_FACTOR);
-        Pace { usual: usual.exp(), most: if paces.len() < PACE_MIN_CLIPS { f64::INFINITY } else { most } }
-    }
-
-    fn log(clip: &Measure) -> f64 {
-        (clip.characters.max(1) as f64 / clip.seconds).ln()
-    }
-
-    fn is_odd(&self, clip: &Measure) -> bool {
-        let factor = Pace::log(clip).exp() / self.usual;
-        factor.max(1.0 / factor) > self.most
-    }
-
-    fn tell(&self, clip: &Measure) -> String {
-        let pace = Pace::log(clip).exp();
-        format!("{pace:.1} characters a second where {:.1} are usual: is this its text?", self.usual)
-    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -322,7 +217,7 @@ mod tests {
         let mut config = Config::default();
         (config.data.sample_rate, config.data.trim_silence) = (RATE_HZ, false);
         (config.data.max_mel_frames, config.data.max_text_length) = (400, 60);
-        check(corpus, &config, 2, &|_| (), &AtomicBool::new(false)).unwrap()
+        check(corpus, &config, 2, &|_| (), &AtomicBool::new(false)).unwrap().unwrap()
     }
 
     #[test]

@@ -182,7 +182,6 @@ fn start_feed(config: &Config, data: &Prepared, state: &State, roles: Roles, bar
         loader,
         mel: MelExtractor::new(&config.model, settings.sample_rate, roles.data),
         stats: state.mel_stats,
-        budget: data.budget,
         roles,
     };
     let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {

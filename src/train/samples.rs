@@ -59,7 +59,7 @@ impl Validation {
         let (mut sums, mut frames) = ([0.0; 3], 0.0);
         for clips in plan(self.dataset.lengths(), &self.budget, 0, 0) {
             let host = self.dataset.batch(&clips, &self.budget);
-            let batch = self.extractor.batch(&host, &self.budget, &self.stats, false);
+            let batch = self.extractor.batch(&host, &self.stats, false);
             let weight = host.speech_frames() as f64;
             for (sum, part) in sums.iter_mut().zip(voice.losses(&batch, false).parts()) {
                 *sum += part.double_value(&[]) * weight;
@@ -72,7 +72,7 @@ impl Validation {
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.
     fn speak(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<()> {
         let host = self.dataset.batch(&[0], &self.budget);
-        let batch = self.extractor.batch(&host, &self.budget, &self.stats, false);
+        let batch = self.extractor.batch(&host, &self.stats, false);
         let (text, frames) = (host.text_spans[0], host.frame_spans[0]);
         let recorded = batch.mel.narrow(0, 0, frames.len as i64);
         let spoken = synth::speak_tokens(voice, &host.tokens[text.range()], &synth::Options::default(), self.device);

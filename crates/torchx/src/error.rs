@@ -28,7 +28,9 @@ pub enum Unavailable {
     NoDriver(String),
     #[error("the NVIDIA driver offers no GPU: {0}")]
     NoGpu(String),
-    #[error("{0}\nhint: `CUDA=1 scripts/libtorch.sh` fetches the CUDA libraries of LibTorch")]
+    #[error(
+        "libtorch_cuda.so cannot be loaded: {0}\nhint: `CUDA=1 scripts/libtorch.sh` fetches the CUDA libraries of LibTorch"
+    )]
     NoLibrary(String),
     #[error("this program was built without CUDA headers\nhint: run `scripts/libtorch.sh` and build again")]
     BuiltWithout,

@@ -1,8 +1,8 @@
 //! The few LibTorch features that `tch` does not bind: CUDA graphs, streams and events, the caching allocator, fused
 //! AdamW, gradient clipping without a host round trip, attention over packed sequences, and run-time kernels.
 //!
-//! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one, and
-//! everything that needs a GPU calls it by itself. No C++ exception gets out: each becomes an [`Error`].
+//! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one: call
+//! it first thing. No C++ exception gets out: each becomes an [`Error`].
 
 pub mod adamw;
 mod attention;

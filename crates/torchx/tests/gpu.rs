@@ -1,0 +1,467 @@
+//! Everything that needs a GPU. `cargo test -p torchx --test gpu -- --ignored --test-threads=1` runs it where there is
+//! one; one thread, because memory statistics, caps and the random generator belong to the whole process.
+
+use std::convert::Infallible;
+use std::time::Instant;
+
+use tch::{Device, Kind, Tensor};
+use torchx::adamw::{AdamW, Moments, Options};
+use torchx::stream::{copy_async, empty_pinned, pin, record_stream};
+use torchx::{Arg, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, memory, varlen_attention};
+
+const GPU: Device = Device::Cuda(0);
+const FLOAT_GPU: (Kind, Device) = (Kind::Float, GPU);
+const MIB: i64 = 1 << 20;
+
+/// Leaves the test, visibly, where there is no GPU.
+macro_rules! need_gpu {
+    () => {
+        if let Err(reason) = cuda::load() {
+            println!("skipped: no GPU: {reason}");
+            return;
+        }
+    };
+}
+
+fn ok<T>(value: T) -> Result<T, Infallible> {
+    Ok(value)
+}
+
+fn difference(a: &Tensor, b: &Tensor) -> f64 {
+    let host = |x: &Tensor| x.detach().to_device(Device::Cpu).to_kind(Kind::Float);
+    (host(a) - host(b)).abs().max().double_value(&[])
+}
+
+fn assert_close(a: &Tensor, b: &Tensor, tolerance: f64) {
+    let difference = difference(a, b);
+    assert!(difference <= tolerance, "differ by {difference}, more than {tolerance}");
+}
+
+/// A kernel that keeps one block busy for a given time, whatever the card's speed.
+fn spinner() -> Kernel {
+    let source = r#"extern "C" __global__ void spin(long long ns) {
+        long long start, now;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+        do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
+    }"#;
+    Kernel::compile(source, "spin", GPU).unwrap()
+}
+
+fn spin_ms(spinner: &Kernel, ms: i64) {
+    spinner.launch([1; 3], [1; 3], 0, &[Arg::I64(ms * 1_000_000)]).unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn facts_of_the_device() {
+    need_gpu!();
+    assert!(tch::Cuda::is_available());
+    assert_eq!(cuda::device_count() as i64, tch::Cuda::device_count());
+    let facts = cuda::facts(GPU).unwrap();
+    println!("{facts:?}");
+    assert!(!facts.name.is_empty() && facts.pci_bus_id.contains(':') && facts.compute_capability.0 >= 5);
+    assert!(0 < facts.free_bytes && facts.free_bytes <= facts.total_bytes);
+    cuda::can_access_peer(GPU, GPU).unwrap();
+    cuda::synchronize(GPU).unwrap();
+    let missing = cuda::facts(Device::Cuda(99)).unwrap_err().to_string();
+    assert!(missing.contains("cuda:99: no such device"), "{missing}");
+    assert!(Stream::current(Device::Cpu).unwrap_err().to_string().contains("cpu: no such device"));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_replay_equals_the_eager_step() {
+    need_gpu!();
+    let weight = Tensor::randn([64, 64], FLOAT_GPU);
+    let mut input = Tensor::zeros([16, 64], FLOAT_GPU);
+    let step = |input: &Tensor| input.matmul(&weight).relu().sum_dim_intlist(1i64, false, None::<Kind>);
+    drop(step(&input));
+    let (graph, output) = Graph::capture(GPU, None, || ok(step(&input))).unwrap();
+    for _ in 0..3 {
+        let fresh = Tensor::randn([16, 64], FLOAT_GPU);
+        input.copy_(&fresh);
+        graph.replay().unwrap();
+        assert_close(&output, &step(&fresh), 1e-4);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_replay_draws_what_the_seed_says() {
+    need_gpu!();
+    let draw = || Tensor::randn([1000], FLOAT_GPU);
+    drop(draw());
+    let (graph, output) = Graph::capture(GPU, None, || ok(draw())).unwrap();
+    let replay = || {
+        graph.replay().unwrap();
+        output.copy()
+    };
+    tch::manual_seed(7);
+    let (first, second) = (replay(), replay());
+    tch::manual_seed(7);
+    assert_eq!((replay(), replay()), (first.copy(), second.copy()));
+    assert_ne!(first, second);
+    tch::manual_seed(7);
+    assert_eq!((draw(), draw()), (first, second));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_failed_capture_is_reported_and_leaves_the_device_usable() {
+    need_gpu!();
+    let x = Tensor::ones([4], FLOAT_GPU);
+    let waits = Graph::capture(GPU, None, || ok(x.rand_like().sum(Kind::Float).double_value(&[]))).err().unwrap();
+    println!("{waits}");
+    let text = waits.to_string();
+    assert!(matches!(waits, Error::Capture(_)) && text.contains("captur") && !text.contains("frame #"));
+
+    let refuses = Graph::capture(GPU, None, || (&x + 1.0).f_matmul(&Tensor::ones([3, 3], FLOAT_GPU))).err().unwrap();
+    assert!(matches!(&refuses, Error::Capture(text) if !text.contains("frame #")), "{refuses}");
+    let says = Graph::capture(GPU, None, || Err::<(), _>("the model said no")).err().unwrap();
+    assert_eq!(says.to_string(), "CUDA graph capture: the model said no");
+
+    tch::manual_seed(1);
+    let eager = x.rand_like();
+    let (graph, output) = Graph::capture(GPU, None, || ok(x.rand_like())).unwrap();
+    tch::manual_seed(1);
+    graph.replay().unwrap();
+    assert_eq!(output, eager);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn graphs_share_a_pool_and_give_it_back() {
+    need_gpu!();
+    let x = Tensor::ones([MIB], FLOAT_GPU);
+    let _ = (&x + 1.0) * 3.0;
+    memory::empty_cache().unwrap();
+    let before = memory::stats(GPU).unwrap().reserved_bytes;
+    {
+        let pool = Pool::new(GPU).unwrap();
+        let (add, sum) = Graph::capture(GPU, Some(&pool), || ok(&x + 1.0)).unwrap();
+        let (mul, product) = Graph::capture(GPU, Some(&pool), || ok(&sum * 3.0)).unwrap();
+        add.replay().unwrap();
+        mul.replay().unwrap();
+        assert_eq!(product.double_value(&[5]), 6.0);
+        // The first graph goes and a third comes: the pool outlives the graphs in it.
+        drop((add, sum, mul, product));
+        let (third, y) = Graph::capture(GPU, Some(&pool), || ok(&x - 1.0)).unwrap();
+        third.replay().unwrap();
+        assert_eq!(y.double_value(&[5]), 0.0);
+    }
+    cuda::synchronize(GPU).unwrap();
+    memory::empty_cache().unwrap();
+    assert_eq!(memory::stats(GPU).unwrap().reserved_bytes, before);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn streams_run_side_by_side_and_events_order_them() {
+    need_gpu!();
+    let spinner = spinner();
+    let (a, b) = (Stream::from_pool(GPU, false).unwrap(), Stream::from_pool(GPU, true).unwrap());
+    assert_ne!(a, b);
+    let outside = Stream::current(GPU).unwrap();
+    let mut x = Tensor::zeros([1024], FLOAT_GPU);
+    // A kernel is loaded at its first use, which may wait for the GPU: not in the middle of what is timed below.
+    drop((x.fill_(1.0), &x * 2.0));
+    cuda::synchronize(GPU).unwrap();
+
+    let start = Instant::now();
+    for stream in [&a, &b] {
+        let _guard = stream.guard().unwrap();
+        assert_eq!(Stream::current(GPU).unwrap(), *stream);
+        spin_ms(&spinner, 60);
+    }
+    assert_eq!(Stream::current(GPU).unwrap(), outside);
+    assert!(!a.query().unwrap(), "the host did not wait");
+    a.synchronize().unwrap();
+    b.synchronize().unwrap();
+    let both_ms = start.elapsed().as_millis();
+    assert!((59..110).contains(&both_ms), "two spins of 60 ms side by side took {both_ms} ms");
+
+    let (begun, written) = (Event::new(true).unwrap(), Event::new(true).unwrap());
+    {
+        let _guard = a.guard().unwrap();
+        begun.record(&a).unwrap();
+        spin_ms(&spinner, 30);
+        let _ = x.fill_(5.0);
+        written.record(&a).unwrap();
+    }
+    assert!(!written.query().unwrap());
+    assert!(begun.elapsed_ms(&written).is_err(), "the later mark is still ahead");
+    let seen = {
+        let _guard = b.guard().unwrap();
+        b.wait(&written).unwrap();
+        record_stream(&x, &b).unwrap();
+        &x * 2.0
+    };
+    b.synchronize().unwrap();
+    assert_eq!(seen.double_value(&[1023]), 10.0);
+    assert!(written.query().unwrap());
+    let ms = begun.elapsed_ms(&written).unwrap();
+    assert!((29.0..60.0).contains(&ms), "{ms} ms");
+    written.synchronize().unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn pinned_copies_do_not_wait() {
+    need_gpu!();
+    let spinner = spinner();
+    let stream = Stream::from_pool(GPU, false).unwrap();
+    let source = pin(&Tensor::randn([MIB], (Kind::Float, Device::Cpu))).unwrap();
+    let mut on_gpu = Tensor::zeros([MIB], FLOAT_GPU);
+    let mut second = Tensor::zeros([MIB], FLOAT_GPU);
+    let mut back = empty_pinned(&[MIB], Kind::Float).unwrap();
+    cuda::synchronize(GPU).unwrap();
+    let _guard = stream.guard().unwrap();
+    let start = Instant::now();
+    spin_ms(&spinner, 80);
+    copy_async(&mut on_gpu, &source).unwrap();
+    copy_async(&mut second, &on_gpu).unwrap();
+    copy_async(&mut back, &second).unwrap();
+    let queued_ms = start.elapsed().as_millis();
+    assert!(!stream.query().unwrap() && queued_ms < 40, "queueing took {queued_ms} ms");
+    stream.synchronize().unwrap();
+    assert_eq!(back, source);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_cap_stops_an_allocation() {
+    need_gpu!();
+    memory::empty_cache().unwrap();
+    let total_mib = cuda::facts(GPU).unwrap().total_bytes / MIB as u64;
+    memory::set_cap_mib(GPU, 1024).unwrap();
+    let refused = Tensor::f_zeros([2048 * MIB], (Kind::Uint8, GPU)).map_err(Error::from);
+    let allowed = Tensor::f_zeros([512 * MIB], (Kind::Uint8, GPU));
+    memory::set_cap_mib(GPU, total_mib).unwrap();
+    let message = refused.unwrap_err().to_string();
+    println!("{message}");
+    assert!(message.contains("1024.00 MiB allowed") || message.contains("1.00 GiB allowed"), "{message}");
+    assert!(allowed.is_ok());
+    let above = memory::set_cap_mib(GPU, total_mib + 1).unwrap_err().to_string();
+    assert!(above.contains(&format!("outside 1 to {total_mib} MiB")), "{above}");
+    assert!(memory::set_cap_mib(GPU, 0).is_err());
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn statistics_follow_allocations() {
+    need_gpu!();
+    memory::empty_cache().unwrap();
+    memory::reset_peak(GPU).unwrap();
+    let before = memory::stats(GPU).unwrap();
+    let held = Tensor::zeros([64 * MIB], (Kind::Uint8, GPU));
+    let during = memory::stats(GPU).unwrap();
+    assert_eq!(during.allocated_bytes - before.allocated_bytes, 64 * MIB);
+    assert!(during.reserved_bytes >= before.reserved_bytes + 64 * MIB);
+    drop(held);
+    let after = memory::stats(GPU).unwrap();
+    assert_eq!(after.allocated_bytes, before.allocated_bytes);
+    assert_eq!(after.peak_allocated_bytes, during.allocated_bytes);
+    memory::empty_cache().unwrap();
+    memory::reset_peak(GPU).unwrap();
+    let emptied = memory::stats(GPU).unwrap();
+    assert!(emptied.reserved_bytes < after.reserved_bytes);
+    assert_eq!(emptied.peak_allocated_bytes, emptied.allocated_bytes);
+}
+
+/// Parameters of several shapes, the same on both devices.
+fn twins() -> [Vec<Tensor>; 2] {
+    let shapes: [&[i64]; 4] = [&[33, 17], &[17], &[5, 3, 7], &[1]];
+    let host: Vec<Tensor> = shapes.iter().map(|shape| Tensor::randn(*shape, (Kind::Float, Device::Cpu))).collect();
+    let leaf = |p: &Tensor, device| p.copy().to_device(device).set_requires_grad(true);
+    [Device::Cpu, GPU].map(|device| host.iter().map(|p| leaf(p, device)).collect())
+}
+
+fn give_gradients(params: &[Tensor], round: i64) {
+    for (index, p) in params.iter().enumerate() {
+        (p * (p + index as f64 - round as f64)).sum(Kind::Float).backward();
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn adamw_and_clipping_equal_the_cpu() {
+    need_gpu!();
+    let sets = twins();
+    let options = Options { lr: 0.05, weight_decay: 0.1, ..Options::default() };
+    let mut optimizers = sets
+        .each_ref()
+        .map(|params| AdamW::new(params.iter().map(|p| (p.shallow_clone(), p.dim() > 1)), options).unwrap());
+    for round in 0..12 {
+        let norms: Vec<Tensor> = sets
+            .iter()
+            .zip(&mut optimizers)
+            .map(|(params, optimizer)| {
+                optimizer.zero_grad().unwrap();
+                give_gradients(params, round);
+                let norm = clip_grad_norm(params, 2.0).unwrap();
+                let skip = Tensor::from(f32::from(round == 4)).to_device(params[0].device());
+                optimizer.set_lr(0.05 / (round + 1) as f64).unwrap();
+                optimizer.step(Some(&skip)).unwrap();
+                norm
+            })
+            .collect();
+        assert_eq!((norms[1].device(), norms[1].kind(), norms[1].dim()), (GPU, Kind::Float, 0));
+        assert_close(&norms[0], &norms[1], 1e-3);
+        for (host, gpu) in sets[0].iter().zip(&sets[1]) {
+            assert_close(host, gpu, 5e-5);
+        }
+    }
+    assert_eq!(optimizers[1].steps().double_value(&[]), 11.0);
+}
+
+fn starts(lengths: &[i32]) -> Tensor {
+    let mut starts = vec![0];
+    lengths.iter().for_each(|length| starts.push(starts[starts.len() - 1] + length));
+    Tensor::from_slice(&starts)
+}
+
+/// Output and gradients on the GPU in `kind`, against the CPU in f32 on the same (rounded) numbers.
+fn attention_agrees(kind: Kind, lengths: &[i32], tolerance: f64) {
+    let shape = [i64::from(lengths.iter().sum::<i32>()), 4, 32];
+    let host = || Tensor::randn(shape, FLOAT_GPU).to_kind(kind).to_device(Device::Cpu).to_kind(Kind::Float);
+    let inputs: [Tensor; 4] = std::array::from_fn(|_| host());
+    let [(ours, our_grads), (truth, true_grads)] = [(GPU, kind), (Device::Cpu, Kind::Float)].map(|(device, kind)| {
+        let [q, k, v, upstream] = inputs.each_ref().map(|x| x.to_device(device).to_kind(kind));
+        let [q, k, v] = [q, k, v].map(|x| x.detach().copy().set_requires_grad(true));
+        let output = varlen_attention(&q, &k, &v, &starts(lengths).to_device(device), 300, None).unwrap();
+        (&output * upstream).sum(Kind::Float).backward();
+        (output, [q.grad(), k.grad(), v.grad()])
+    });
+    assert_eq!((ours.kind(), ours.size()), (kind, shape.to_vec()));
+    assert_close(&ours, &truth, tolerance);
+    for (ours, truth) in our_grads.iter().zip(&true_grads) {
+        assert_close(ours, truth, 4.0 * tolerance);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn packed_attention_equals_the_cpu() {
+    need_gpu!();
+    for lengths in [&[5, 1, 200, 4, 77, 4][..], &[300], &[64, 64, 0, 0], &[1, 1, 1, 0, 129]] {
+        attention_agrees(Kind::BFloat16, lengths, 3e-2);
+        attention_agrees(Kind::Half, lengths, 5e-3);
+        attention_agrees(Kind::Float, lengths, 2e-3);
+    }
+    // Without gradients too: f32 then skips what only the backward needs.
+    let x = Tensor::randn([9, 2, 16], FLOAT_GPU);
+    let cu_seqlens = starts(&[4, 5]).to_device(GPU);
+    let host = x.to_device(Device::Cpu);
+    let truth = varlen_attention(&host, &host, &host, &starts(&[4, 5]), 5, Some(0.5)).unwrap();
+    assert_close(&varlen_attention(&x, &x, &x, &cu_seqlens, 5, Some(0.5)).unwrap(), &truth, 2e-3);
+    assert!(varlen_attention(&x, &x, &x, &starts(&[4, 5]), 5, None).unwrap_err().to_string().contains("on Cuda(0)"));
+    let odd = Tensor::randn([9, 2, 17], FLOAT_GPU).to_kind(Kind::BFloat16);
+    let refused = varlen_attention(&odd, &odd, &odd, &cu_seqlens, 5, None).unwrap_err().to_string();
+    assert!(refused.contains("head_dim 17"), "{refused}");
+}
+
+/// A small packed transformer block under AdamW.
+struct Trainer {
+    params: Vec<Tensor>,
+    optimizer: AdamW,
+    input: Tensor,
+    cu_seqlens: Tensor,
+}
+
+impl Trainer {
+    fn new(seed: i64) -> Trainer {
+        tch::manual_seed(seed);
+        let leaf = |shape: &[i64]| (Tensor::randn(shape, FLOAT_GPU) * 0.1).set_requires_grad(true);
+        let params = vec![leaf(&[64, 192]), leaf(&[64, 64]), leaf(&[64])];
+        let options = Options { lr: 0.01, ..Options::default() };
+        let optimizer = AdamW::new(params.iter().map(|p| (p.shallow_clone(), p.dim() > 1)), options).unwrap();
+        let input = Tensor::zeros([96, 64], FLOAT_GPU);
+        Trainer { params, optimizer, input, cu_seqlens: starts(&[40, 4, 52, 0]).to_device(GPU) }
+    }
+
+    /// Forward, backward, clip, update; the loss and the norm stay on the device.
+    fn step(&mut self) -> Result<(Tensor, Tensor), Error> {
+        self.optimizer.zero_grad()?;
+        let x = self.input.to_kind(Kind::BFloat16);
+        let qkv = x.matmul(&self.params[0].to_kind(Kind::BFloat16)).view([96, 3, 4, 16]).unbind(1);
+        let y = varlen_attention(&qkv[0], &qkv[1], &qkv[2], &self.cu_seqlens, 96, None)?;
+        let y = y.reshape([96, 64]).to_kind(Kind::Float).matmul(&self.params[1]) + &self.params[2];
+        let loss = (y.dropout(0.1, true) - &self.input).square().mean(Kind::Float);
+        loss.backward();
+        let norm = clip_grad_norm(&self.params, 0.1)?;
+        let found_inf = norm.isfinite().logical_not().to_kind(Kind::Float);
+        self.optimizer.step(Some(&found_inf))?;
+        Ok((loss.detach(), norm))
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_training_step_equals_the_eager_one() {
+    need_gpu!();
+    let (mut eager, mut captured) = (Trainer::new(3), Trainer::new(3));
+    cuda::synchronize(GPU).unwrap();
+    {
+        let _guard = Stream::from_pool(GPU, false).unwrap().guard().unwrap();
+        for _ in 0..2 {
+            drop(captured.step().unwrap());
+        }
+    }
+    let (graph, (loss, norm)) = Graph::capture(GPU, None, || captured.step()).unwrap();
+    // The warm-up trained: start both from the same place again, where the graph's memory is.
+    for (p, wanted) in captured.params.iter().zip(&eager.params) {
+        tch::no_grad(|| p.shallow_clone().copy_(wanted));
+    }
+    let zero = |m: &Moments| Moments { exp_avg: m.exp_avg.zeros_like(), exp_avg_sq: m.exp_avg_sq.zeros_like() };
+    let zeros: Vec<Moments> = captured.optimizer.moments().map(zero).collect();
+    captured.optimizer.load_state(0.0, &zeros).unwrap();
+
+    let mut losses = vec![];
+    for round in 0..20 {
+        let batch = Tensor::randn([96, 64], FLOAT_GPU);
+        for trainer in [&mut eager, &mut captured] {
+            trainer.input.copy_(&batch);
+            trainer.optimizer.set_lr(0.01 / (1.0 + round as f64)).unwrap();
+        }
+        tch::manual_seed(round);
+        let (eager_loss, eager_norm) = eager.step().unwrap();
+        tch::manual_seed(round);
+        graph.replay().unwrap();
+        assert_close(&loss, &eager_loss, 1e-3);
+        assert_close(&norm, &eager_norm, 1e-3);
+        losses.push(loss.double_value(&[]));
+    }
+    for (ours, wanted) in captured.params.iter().zip(&eager.params) {
+        assert_close(ours, wanted, 2e-3);
+    }
+    assert_eq!(captured.optimizer.steps().double_value(&[]), 20.0);
+    assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_kernel_from_source() {
+    need_gpu!();
+    let source = r#"extern "C" __global__ void axpy(float* y, const float* x, float a, long long n, int offset) {
+        long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        if (i < n) y[i] += a * x[i] + offset;
+    }"#;
+    let axpy = Kernel::compile(source, "axpy", GPU).unwrap();
+    let (y, x) = (Tensor::ones([1000], FLOAT_GPU), Tensor::arange(1000, FLOAT_GPU));
+    let args = [Arg::Tensor(&y), Arg::Tensor(&x), Arg::F32(0.5), Arg::I64(1000), Arg::I32(-3)];
+    let launch = || axpy.launch([8, 1, 1], [128, 1, 1], 0, &args);
+    launch().unwrap();
+    assert_close(&y, &(&x * 0.5 - 2.0), 0.0);
+    let (graph, ()) = Graph::capture(GPU, None, launch).unwrap();
+    graph.replay().unwrap();
+    assert_close(&y, &(&x - 5.0), 0.0);
+    axpy.launch([8, 1, 1], [128, 1, 1], 64 * 1024, &args).unwrap();
+
+    let broken = Kernel::compile("extern \"C\" __global__ void f() { int x = nonsense; }", "f", GPU).err().unwrap();
+    assert!(broken.to_string().contains("identifier \"nonsense\" is undefined"), "{broken}");
+    let absent = Kernel::compile(source, "saxpy", GPU).err().unwrap();
+    assert!(absent.to_string().contains("saxpy: "), "{absent}");
+    let host = Tensor::zeros([4], (Kind::Float, Device::Cpu));
+    assert!(axpy.launch([1; 3], [1; 3], 0, &[Arg::Tensor(&host)]).is_err());
+    assert!(axpy.launch([1; 3], [2048, 1, 1], 0, &args).is_err(), "no card has blocks of 2048");
+}

@@ -1,0 +1,58 @@
+//! What can go wrong with a cache, and with a single clip of it.
+
+use arrow_schema::ArrowError;
+use serde::Serialize;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How many failures an error message spells out.
+const NAMED_FAILURES: usize = 5;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Arrow { path: PathBuf, source: ArrowError },
+    #[error("worker threads: {0}")]
+    Workers(#[from] rayon::ThreadPoolBuildError),
+    #[error("more than {max_failures} clips failed, as many as `max_failures` allows:{}", list(failures))]
+    TooManyFailures { failures: Vec<Failure>, max_failures: usize },
+    #[error("all {} clips failed:{}", failures.len(), list(failures))]
+    NothingUsable { failures: Vec<Failure> },
+    #[error("interrupted; {built} new clips are kept, the next run goes on from there")]
+    Interrupted { built: usize },
+}
+
+impl Error {
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        Error::Io { path: path.to_owned(), source }
+    }
+
+    pub(super) fn arrow(path: &Path, source: ArrowError) -> Self {
+        match source {
+            ArrowError::IoError(_, source) => Error::io(path, source),
+            source => Error::Arrow { path: path.to_owned(), source },
+        }
+    }
+}
+
+/// A clip that has no features, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    pub id: String,
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+fn list(failures: &[Failure]) -> String {
+    let mut text = String::new();
+    for Failure { path, reason, .. } in failures.iter().take(NAMED_FAILURES) {
+        let _ = write!(text, "\n  {}: {reason}", path.display());
+    }
+    if failures.len() > NAMED_FAILURES {
+        let _ = write!(text, "\n  and {} more", failures.len() - NAMED_FAILURES);
+    }
+    text + "\nhint: `myxtts check DIR` lists every unreadable clip"
+}
