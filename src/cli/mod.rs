@@ -10,6 +10,7 @@ mod sample_corpus;
 mod synth;
 mod train;
 
+use crate::cache;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
@@ -75,6 +76,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS; // the reader of our output has seen enough
     }
+    let interrupted = matches!(error.downcast_ref(), Some(cache::Error::Interrupted { .. }));
     let (mut facts, mut hints) = (Vec::new(), Vec::new());
     for cause in error.chain() {
         let text = cause.to_string();
@@ -87,5 +89,5 @@ fn report(error: &anyhow::Error) -> ExitCode {
     }
     eprintln!("error: {}", facts.join(": "));
     hints.iter().for_each(|hint| eprintln!("hint: {hint}"));
-    ExitCode::from(2)
+    ExitCode::from(if interrupted { INTERRUPTED } else { 2 })
 }

@@ -1,9 +1,9 @@
 //! `myxtts prepare`: features of a corpus into the cache.
 
-use super::{INTERRUPTED, progress};
+use super::progress;
 use crate::cache::{self, Report};
 use crate::config::{Config, Overrides};
-use crate::corpus::{self, Corpus, Utterance};
+use crate::corpus::{self, Corpus};
 use crate::text::Tokenizer;
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -42,17 +42,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     data.enable_caching = true;
     let stop = progress::stop_flag()?;
     let corpus = corpus::read(&args.dir)?;
-    let tokenizer = fit_tokenizer(&corpus.utterances, &data.language);
+    let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &data.language);
     if args.verify {
         cache::distrust(&data, &tokenizer)?;
     }
     let bar = progress::bar(corpus.utterances.len() as u64, "preparing");
     let opened = cache::open(&corpus.utterances, &tokenizer, &data, &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
-    if let Err(interrupted @ cache::Error::Interrupted { .. }) = &opened {
-        eprintln!("{interrupted}");
-        return Ok(ExitCode::from(INTERRUPTED));
-    }
     let (_, report) = opened?;
     if args.json {
         print_json(&corpus, &report)?
@@ -60,11 +56,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         print(&corpus, &report)
     }
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Fitted on the whole corpus, before any split: the tokenizer is part of every feature's key.
-fn fit_tokenizer(utterances: &[Utterance], language: &str) -> Tokenizer {
-    Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language))))
 }
 
 fn print(corpus: &Corpus, report: &Report) {

@@ -54,10 +54,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let unknown = voice.unknown(&text);
     if !unknown.is_empty() {
-        eprintln!("note: the voice does not know these characters and leaves them out: {}", String::from_iter(unknown));
+        eprintln!("note: the voice never heard these characters and cannot speak them: {}", String::from_iter(unknown));
     }
     let start = Instant::now();
-    let samples = voice.speak(&text, args.language.as_deref(), &options)?;
+    let samples = torchx::catch(|| voice.speak(&text, args.language.as_deref(), &options))??;
     let taken = start.elapsed().as_secs_f64();
     write_wav(&args.output, &samples, voice.rate_hz())?;
     let seconds = samples.len() as f64 / f64::from(voice.rate_hz());

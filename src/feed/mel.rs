@@ -11,6 +11,7 @@ use crate::config;
 use crate::loader::HostBatch;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
+use torchx::stream::pin;
 
 /// Quieter bins count as this loud: about -100 dB of full scale.
 const FLOOR: f64 = 1e-5;
@@ -52,9 +53,10 @@ impl MelExtractor {
 
     /// The batch on the data device. With `pinned`, copies there do not block the host.
     pub fn batch(&self, host: &HostBatch, stats: &MelStats, pinned: bool) -> Batch {
-        let moved = |tensor: Tensor| match pinned && self.device.is_cuda() {
-            true => tensor.pin_memory(self.device).to_device_(self.device, tensor.kind(), true, false),
-            false => tensor.to_device(self.device),
+        let pinned = pinned && self.device.is_cuda();
+        let moved = |tensor: Tensor| {
+            let tensor = if pinned { pin(&tensor).expect("a CPU tensor, beside a GPU") } else { tensor };
+            tensor.to_device_(self.device, tensor.kind(), pinned, false)
         };
         let text = Packed::new(&host.text, &moved);
         let frames = Packed::new(&host.frames, &moved);

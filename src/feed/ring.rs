@@ -164,7 +164,7 @@ fn produce(
     };
     tch::no_grad(|| {
         while let Ok(slot) = to_fill.recv() {
-            let slot = fill(&mut producer, slot, overlap);
+            let slot = torchx::catch(|| fill(&mut producer, slot, overlap)).map_err(Into::into).flatten();
             let failed = slot.is_err();
             filled.fetch_add(1, Ordering::Relaxed);
             if ready.send(slot).is_err() || failed {

@@ -66,7 +66,7 @@ impl Synthesizer {
         self.rate_hz
     }
 
-    /// Characters of `text` that the voice was not trained on and leaves out.
+    /// Characters of `text` that the voice was not trained on and cannot speak.
     pub fn unknown(&self, text: &str) -> Vec<char> {
         self.tokenizer.unknown(text)
     }

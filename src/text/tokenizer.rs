@@ -1,6 +1,7 @@
 //! Characters to ids, with a language tag in front: 0 padding, 1 unknown, then language tags, then characters.
 
 use super::normalize::{self, normalize};
+use crate::corpus::Utterance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -18,6 +19,12 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
+    /// Fitted on the whole corpus, before any split: the vocabulary is part of every cached feature's key.
+    /// `language` is that of utterances that name none.
+    pub fn of_corpus(utterances: &[Utterance], language: &str) -> Self {
+        Self::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language))))
+    }
+
     /// Learns the letters and languages of a corpus from its (text, language) pairs.
     pub fn fit<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut languages = BTreeSet::new();

@@ -44,8 +44,15 @@ pub fn prepare(
 ) -> Result<Prepared> {
     let data = &config.data;
     let mut notes = Vec::new();
-    let (train, validation) = read_split(data, &mut notes)?;
-    let tokenizer = tokenizer.unwrap_or_else(|| fit_tokenizer(&train, &data.language));
+    let path = data.dataset_path.as_deref().context(
+        "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
+    )?;
+    let all = read(path, &mut notes)?;
+    let tokenizer = tokenizer.unwrap_or_else(|| Tokenizer::of_corpus(&all, &data.language));
+    let (train, validation) = match &data.val_data {
+        Some(path) => (all, read(path, &mut notes)?),
+        None => split(all, data),
+    };
     let hop = config.model.hop_length as usize;
     let mut dataset = |utterances: &[Utterance], name: &str| -> Result<Dataset> {
         let (cache, report) = cache::open(utterances, &tokenizer, data, progress, stop)?;
@@ -62,28 +69,16 @@ pub fn prepare(
     Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, notes })
 }
 
-/// The vocabulary of a corpus.
-pub fn fit_tokenizer(utterances: &[Utterance], language: &str) -> Tokenizer {
-    Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language))))
-}
-
-fn read_split(data: &Data, notes: &mut Vec<String>) -> Result<(Vec<Utterance>, Vec<Utterance>)> {
-    let path = data.dataset_path.as_deref().context(
-        "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
-    )?;
-    let all = read(path, notes)?;
-    if let Some(path) = &data.val_data {
-        return Ok((all, read(path, notes)?));
-    }
+fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     if data.val_split == 0.0 {
-        return Ok((all, Vec::new()));
+        return (all, Vec::new());
     }
     let (train, validation) = corpus::split(all, data.val_split);
     if data.train_split + data.val_split > 1.0 - 1e-9 {
-        return Ok((train, validation));
+        return (train, validation);
     }
     // The same hash decides, so what lies between the two shares is left out of both.
-    Ok((corpus::split(train, 1.0 - data.train_split).0, validation))
+    (corpus::split(train, 1.0 - data.train_split).0, validation)
 }
 
 fn read(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {

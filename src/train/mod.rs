@@ -9,7 +9,7 @@ mod schedule;
 mod step;
 mod tensorboard;
 
-pub use data::{Prepared, fit_tokenizer, prepare};
+pub use data::{Prepared, prepare};
 
 use crate::config::{Config, Training};
 use crate::feed::{Delivery, Feed, MelExtractor, Options, Producer, Roles};
@@ -54,7 +54,7 @@ pub fn train(
     let training = &config.training;
     let log_dir = training.tensorboard_log_dir.clone().unwrap_or_else(|| training.checkpoint_dir.join("logs"));
     let writer = Writer::new(&training.checkpoint_dir, training.keep_checkpoints)?;
-    let (mut step, mut state) = start(config, &data, resume.as_ref(), roles.model)?;
+    let (mut step, mut state) = torchx::catch(|| start(config, &data, resume.as_ref(), roles.model))??;
     let mut metrics = Metrics::create(&log_dir, resume.as_ref().map(|checkpoint| checkpoint.state.step))
         .with_context(|| format!("{}: cannot be written to", log_dir.display()))?;
     metrics.text("config", state.step, &format!("```yaml\n{}```", config.to_yaml()))?;
@@ -86,7 +86,7 @@ pub fn train(
 
         // log: reading the loss waits for the device, so only every `log_step`
         if last || state.step.is_multiple_of(training.log_step) {
-            let reading = step.read()?;
+            let reading = torchx::catch(|| step.read())??;
             if !reading.loss().is_finite() {
                 bail!(
                     "the loss is not finite at step {}\nhint: lower the learning rate (now {rate:.1e}); the last checkpoint is intact",
@@ -105,7 +105,7 @@ pub fn train(
         let validate = last || state.step.is_multiple_of(training.val_step);
         let mut best = false;
         if validate && let Some(validation) = &mut validation {
-            let losses = validation.run(&step.voice, &mut metrics, state.step)?;
+            let losses = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))??;
             let loss = losses.iter().sum::<f64>();
             outcome.validation_loss = Some(loss);
             best = state.best_loss.is_none_or(|before| loss < before);

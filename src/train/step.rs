@@ -94,6 +94,11 @@ impl Step {
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
     pub fn run(&mut self, feed: &mut Feed, number: u64, learning_rate: f64) -> Result<Vec<Delivery>> {
+        torchx::catch(|| self.run_or_panic(feed, number, learning_rate)).map_err(Into::into).flatten().map_err(explain)
+    }
+
+    /// `tch` panics where LibTorch throws.
+    fn run_or_panic(&mut self, feed: &mut Feed, number: u64, learning_rate: f64) -> Result<Vec<Delivery>> {
         self.optimizer.set_lr(learning_rate)?;
         let mut deliveries = Vec::new();
         for part in 0..self.accumulate {
@@ -158,4 +163,15 @@ impl Step {
         self.graphs = Graphs::Captured { accumulate, update };
         Ok(())
     }
+}
+
+/// The way out of the one failure that everybody meets.
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    if !error.chain().any(|cause| cause.to_string().contains("out of memory")) {
+        return error;
+    }
+    error.context(
+        "the step does not fit into the GPU's memory; the last checkpoint is intact\nhint: a smaller --batch-size \
+         (with --grad-accum for the same step), `enable_gradient_checkpointing: true`, or a higher cap",
+    )
 }

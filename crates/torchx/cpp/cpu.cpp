@@ -108,9 +108,10 @@ char* torchx_efficient_attention(const Tensor* q, const Tensor* k, const Tensor*
   return guarded([&] {
     bool differentiable =
         at::GradMode::is_enabled() && (q->requires_grad() || k->requires_grad() || v->requires_grad());
+    int64_t longest = std::min(max_len, q->size(0));  // its backward refuses a bound above the number of rows
     auto result = at::_efficient_attention_forward(
-        q->unsqueeze(0), k->unsqueeze(0), v->unsqueeze(0), /*bias=*/std::nullopt, *cu_seqlens, *cu_seqlens, max_len,
-        max_len, /*dropout_p=*/0.0, /*custom_mask_type=*/0, /*compute_log_sumexp=*/differentiable, optional(scale));
+        q->unsqueeze(0), k->unsqueeze(0), v->unsqueeze(0), /*bias=*/std::nullopt, *cu_seqlens, *cu_seqlens, longest,
+        longest, /*dropout_p=*/0.0, /*custom_mask_type=*/0, /*compute_log_sumexp=*/differentiable, optional(scale));
     *output = new Tensor(std::get<0>(result).squeeze(0));
   });
 }

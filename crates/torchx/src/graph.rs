@@ -7,11 +7,13 @@ use tch::Device;
 
 use crate::cuda;
 use crate::error::{Error, without_backtrace};
+use crate::panic::panic_text;
 use crate::ffi::check;
 use crate::shim::{PoolId, RawGraph, api};
 use crate::stream::Stream;
 
 /// Memory that several graphs share. Safe when they are replayed in the order they were captured in, one at a time.
+/// LibTorch ends a pool with the last graph in it: capture what shares one while an earlier graph is alive.
 pub struct Pool {
     device: i32,
     id: PoolId,
@@ -104,23 +106,9 @@ fn chain(error: &(dyn StdError + 'static)) -> String {
     texts.join(": ")
 }
 
-/// `tch` panics by `unwrap`: LibTorch's message is inside, quoted and escaped.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    let text = text.unwrap_or("the work panicked");
-    let quoted = text.split_once("value: Torch(\"").map_or(text, |(_, message)| message.trim_end_matches("\")"));
-    without_backtrace(&quoted.replace("\\n", "\n")).to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_panic_of_tch_reads_as_its_message() {
-        let panic = catch_unwind(|| tch::Tensor::zeros([2], tch::kind::FLOAT_CPU).double_value(&[5])).unwrap_err();
-        assert_eq!(panic_text(&*panic), "select(): index 5 out of range for tensor of size [2] at dimension 0");
-    }
 
     #[test]
     fn causes_are_joined() {

@@ -13,6 +13,7 @@ mod ffi;
 mod graph;
 mod kernel;
 pub mod memory;
+mod panic;
 mod shim;
 pub mod stream;
 
@@ -22,4 +23,5 @@ pub use clip::clip_grad_norm;
 pub use error::{Error, Unavailable};
 pub use graph::{Graph, Pool};
 pub use kernel::{Arg, Kernel};
+pub use panic::catch;
 pub use stream::{Event, Stream, StreamGuard};
