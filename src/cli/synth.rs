@@ -62,7 +62,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     write_wav(&args.output, &samples, voice.rate_hz())?;
     let seconds = samples.len() as f64 / f64::from(voice.rate_hz());
     if args.json {
-        let made = serde_json::json!({ "output": args.output, "seconds": seconds, "real_time_factor": taken / seconds });
+        let made =
+            serde_json::json!({ "output": args.output, "seconds": seconds, "real_time_factor": taken / seconds });
         println!("{made:#}");
     } else {
         println!("{}: {seconds:.1} s of speech in {taken:.1} s", args.output.display());

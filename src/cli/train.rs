@@ -228,7 +228,13 @@ fn print(outcome: &Outcome, json: bool) -> Result<()> {
     }
     let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
     let how = if outcome.interrupted { "stopped" } else { "done" };
-    println!("{how} at step {}: loss {} → {}, validation {}", outcome.step, loss(outcome.first_loss), loss(outcome.last_loss), loss(outcome.validation_loss));
+    println!(
+        "{how} at step {}: loss {} → {}, validation {}",
+        outcome.step,
+        loss(outcome.first_loss),
+        loss(outcome.last_loss),
+        loss(outcome.validation_loss)
+    );
     println!("checkpoint:  {}", outcome.checkpoint.display());
     println!("TensorBoard: {}", outcome.log_dir.display());
     if outcome.interrupted {

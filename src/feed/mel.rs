@@ -58,8 +58,8 @@ impl MelExtractor {
             let tensor = if pinned { pin(&tensor).expect("a CPU tensor, beside a GPU") } else { tensor };
             tensor.to_device_(self.device, tensor.kind(), pinned, false)
         };
-        let text = Packed::new(&host.text, &moved);
-        let frames = Packed::new(&host.frames, &moved);
+        let text = Packed::new(&host.text, moved);
+        let frames = Packed::new(&host.frames, moved);
         let samples = moved(Tensor::from_slice(&host.pcm)).to_kind(Kind::Float) / 32768.0;
         let mel = (self.log_mel(&samples) - stats.mean) / stats.std * &frames.mask;
         Batch { tokens: moved(Tensor::from_slice(&host.tokens)).to_kind(Kind::Int64), mel, text, frames }
@@ -72,7 +72,11 @@ impl MelExtractor {
         let rows: Vec<Tensor> =
             host.frame_spans.iter().map(|span| mel.narrow(0, span.start as i64, span.len as i64)).collect();
         let values = Tensor::cat(&rows, 0).to_kind(Kind::Double);
-        (values.sum(Kind::Double).double_value(&[]), values.square().sum(Kind::Double).double_value(&[]), values.numel() as f64)
+        (
+            values.sum(Kind::Double).double_value(&[]),
+            values.square().sum(Kind::Double).double_value(&[]),
+            values.numel() as f64,
+        )
     }
 }
 

@@ -157,7 +157,8 @@ fn produce(
 ) {
     let streams = if overlap { own_streams(producer.roles) } else { Ok(Vec::new()) };
     // The data role's guard comes last and decides the current device.
-    let _guards = match streams.as_ref().map(|streams| streams.iter().map(Stream::guard).collect::<Result<Vec<_>, _>>()) {
+    let _guards = match streams.as_ref().map(|streams| streams.iter().map(Stream::guard).collect::<Result<Vec<_>, _>>())
+    {
         Ok(Ok(guards)) => guards,
         Ok(Err(error)) => return drop(ready.send(Err(error.into()))),
         Err(error) => return drop(ready.send(Err(anyhow!("{error}")))),

@@ -89,7 +89,6 @@ impl Drop for Loader {
     }
 }
 
-
 fn work(source: &Source, from: Position, worker: u64, workers: u64, queue: &SyncSender<HostBatch>) {
     let mut position = source.advance(from, worker);
     while queue.send(source.batch(position)).is_ok() {

@@ -36,7 +36,14 @@ impl Aligner {
 }
 
 /// One launch for the whole batch; the host neither copies nor waits.
-fn on_gpu(kernel: &Kernel, mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Result<Tensor, torchx::Error> {
+fn on_gpu(
+    kernel: &Kernel,
+    mean: &Tensor,
+    bias: &Tensor,
+    mel: &Tensor,
+    text: &Packed,
+    frames: &Packed,
+) -> Result<Tensor, torchx::Error> {
     let (mean_t, mel) = (mean.transpose(0, 1).contiguous(), mel.contiguous());
     let (channels, stride) = (mel.size()[1], text.longest_segment);
     let device = mel.device();

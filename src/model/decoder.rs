@@ -3,8 +3,8 @@
 //! No dropout: every draw of noise and time is a new example, and blocks without chance can be computed again.
 
 use super::layers::{Attention, Conv, Linear, Rotary, plain_norm};
-use crate::feed::Packed;
 use crate::config;
+use crate::feed::Packed;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 

@@ -2,8 +2,8 @@
 //! transformer with convolutional feed-forward, projection to the mean mel frame of each token.
 
 use super::layers::{Attention, Conv, LayerNorm, Linear, Rotary, embedding};
-use crate::feed::Packed;
 use crate::config;
+use crate::feed::Packed;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 

@@ -117,7 +117,10 @@ fn recomputed_blocks_give_the_same_gradients() {
         store.trainable_variables().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
         let losses = voice.backward_at(&batch, &draw, 0.5);
         let named = crate::train::named_parameters(&store);
-        (losses.total().double_value(&[]), named.into_iter().map(|(name, t)| (name, t.grad().copy())).collect::<Vec<_>>())
+        (
+            losses.total().double_value(&[]),
+            named.into_iter().map(|(name, t)| (name, t.grad().copy())).collect::<Vec<_>>(),
+        )
     };
     let (kept, recomputed) = (run(false), run(true));
     assert!((kept.0 - recomputed.0).abs() < 1e-5);
@@ -158,7 +161,11 @@ fn search_on_a_batch_equals_the_best_of_every_path() {
     let wanted: Vec<i64> = vec![0, 0, 1, 1, 1, 2, 7, 7, 7, 8, 8];
     let places: Vec<i64> = (0..6).chain(10..15).collect();
     let mut mel = batch.mel.zeros_like();
-    let _ = mel.index_put_(&[Some(Tensor::from_slice(&places))], &mean.index_select(0, &Tensor::from_slice(&wanted)), false);
+    let _ = mel.index_put_(
+        &[Some(Tensor::from_slice(&places))],
+        &mean.index_select(0, &Tensor::from_slice(&wanted)),
+        false,
+    );
     let path = Aligner::new(Device::Cpu).unwrap().search(&mean, &mel, &batch.text, &batch.frames);
     let found: Vec<i64> = Vec::try_from(path.index_select(0, &Tensor::from_slice(&places))).unwrap();
     assert_eq!(found, wanted);
@@ -208,7 +215,9 @@ fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
     let gpu = Device::Cuda(0);
     let other = VarStore::new(gpu);
     let on_gpu = Voice::new(&other.root(), &tiny(), VOCAB, Kind::Float).unwrap();
-    for ((_, to), (_, from)) in crate::train::named_parameters(&other).iter().zip(crate::train::named_parameters(&store)) {
+    for ((_, to), (_, from)) in
+        crate::train::named_parameters(&other).iter().zip(crate::train::named_parameters(&store))
+    {
         tch::no_grad(|| to.shallow_clone().copy_(&from));
     }
     store.freeze();

@@ -136,7 +136,14 @@ impl Writer {
         Ok(Writer { folder: folder.to_path_buf(), keep })
     }
 
-    pub fn save(&self, config: &Config, tokenizer: &Tokenizer, state: &State, store: &VarStore, optimizer: &AdamW) -> Result<PathBuf> {
+    pub fn save(
+        &self,
+        config: &Config,
+        tokenizer: &Tokenizer,
+        state: &State,
+        store: &VarStore,
+        optimizer: &AdamW,
+    ) -> Result<PathBuf> {
         let name = format!("step-{:08}", state.step);
         let (unfinished, place) = (self.folder.join(format!(".{name}")), self.folder.join(&name));
         let written = write_parts(&unfinished, config, tokenizer, state, store, optimizer)
@@ -211,7 +218,14 @@ fn steps_in(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-fn write_parts(folder: &Path, config: &Config, tokenizer: &Tokenizer, state: &State, store: &VarStore, optimizer: &AdamW) -> Result<()> {
+fn write_parts(
+    folder: &Path,
+    config: &Config,
+    tokenizer: &Tokenizer,
+    state: &State,
+    store: &VarStore,
+    optimizer: &AdamW,
+) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }

@@ -18,10 +18,10 @@ use crate::model::{Losses, Voice};
 use anyhow::{Context, Result, bail};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
-use serde::Serialize;
 use metrics::Metrics;
 use samples::Validation;
 use schedule::learning_rate;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -234,7 +234,13 @@ impl Window {
         self.start.elapsed().as_secs_f64() * 1e3 / self.steps.max(1) as f64
     }
 
-    fn figures(&self, reading: &Reading, learning_rate: f64, config: &Config, budget_frames: usize) -> Vec<(&'static str, f64)> {
+    fn figures(
+        &self,
+        reading: &Reading,
+        learning_rate: f64,
+        config: &Config,
+        budget_frames: usize,
+    ) -> Vec<(&'static str, f64)> {
         let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
         let audio_seconds =
             self.speech_frames as f64 * config.model.hop_length as f64 / f64::from(config.data.sample_rate);

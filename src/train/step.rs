@@ -157,8 +157,11 @@ impl Step {
         let hint = "the step could not be captured\nhint: `enable_graphs: false` runs it kernel by kernel";
         // One pool: the graphs are always replayed in the order in which they are captured here.
         let pool = Pool::new(device)?;
-        let run = || Ok::<_, torchx::Error>(self.forward_backward());
-        let (accumulate, ()) = Graph::capture(device, Some(&pool), run).context(hint)?;
+        let (accumulate, ()) = Graph::capture(device, Some(&pool), || {
+            self.forward_backward();
+            Ok::<_, torchx::Error>(())
+        })
+        .context(hint)?;
         let (update, ()) = Graph::capture(device, Some(&pool), || self.clip_and_update()).context(hint)?;
         self.graphs = Graphs::Captured { accumulate, update };
         Ok(())

@@ -7,8 +7,8 @@ use tch::Device;
 
 use crate::cuda;
 use crate::error::{Error, without_backtrace};
-use crate::panic::panic_text;
 use crate::ffi::check;
+use crate::panic::panic_text;
 use crate::shim::{PoolId, RawGraph, api};
 use crate::stream::Stream;
 

@@ -1,0 +1,314 @@
+//! The real binary, from corpus to speech, and what it says to bad input.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.
+const CONFIG: &str = "
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 1, decoder_heads: 2}
+training: {device: cpu, steps: 8, schedule: constant, warmup_steps: 2, learning_rate: 2e-3, log_step: 2, val_step: 4, save_step: 4}
+data: {batch_size: 4, num_workers: 2, val_split: 0.1}
+";
+
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Bench { dir: tempfile::tempdir().unwrap() };
+        fs::write(bench.path("config.yaml"), CONFIG).unwrap();
+        bench
+    }
+
+    /// With a corpus of 16 clips.
+    fn with_corpus() -> Self {
+        let bench = Bench::new();
+        bench.ok(&["sample-corpus", "corpus", "--clips", "16", "--voice", "formant"]);
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myxtts"));
+        command.args(args).current_dir(self.dir.path()).env("XDG_CACHE_HOME", self.path("cache"));
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The message of a command that must fail with exit code 2, and not by a panic.
+    fn error(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        assert!(text.contains("error: ") && !text.contains("panicked"), "{args:?}: {text}");
+        text
+    }
+
+    fn train(&self, checkpoints: &str, more: &[&str]) -> Vec<String> {
+        let fixed = ["train", "--config", "config.yaml", "--train-data", "corpus", "--checkpoint-dir", checkpoints];
+        fixed.iter().chain(more).map(ToString::to_string).collect()
+    }
+
+    fn train_ok(&self, checkpoints: &str, more: &[&str]) -> String {
+        let args = self.train(checkpoints, more);
+        self.ok(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn train_error(&self, checkpoints: &str, more: &[&str]) -> String {
+        let args = self.train(checkpoints, more);
+        self.error(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn weights(&self, checkpoint: &str) -> Vec<u8> {
+        fs::read(self.path(checkpoint).join("model.safetensors")).unwrap()
+    }
+
+    fn metrics(&self, checkpoints: &str) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.path(checkpoints).join("logs/metrics.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_corpus_becomes_a_voice_that_speaks() {
+    let bench = Bench::with_corpus();
+    assert!(bench.ok(&["check", "corpus"]).contains("16 readable of 16"));
+    assert!(bench.ok(&["prepare", "corpus"]).contains("16 built"));
+    bench.train_ok("run", &["--steps", "24"]);
+
+    let metrics = bench.metrics("run");
+    let losses: Vec<f64> = metrics.iter().filter_map(|line| line["loss"].as_f64()).collect();
+    assert!(losses.last().unwrap() < &(0.8 * losses[0]), "the loss does not fall: {losses:?}");
+    assert!(metrics.iter().any(|line| line["validation/loss"].is_f64()));
+    assert!(files(&bench.path("run/logs")).iter().any(|name| name.contains("tfevents")));
+
+    bench.ok(&["synth", "--checkpoint", "run", "--text", "The old fox.", "-o", "a.wav"]);
+    let wav = fs::read(bench.path("a.wav")).unwrap();
+    let data_bytes = u32::from_le_bytes(wav[40..44].try_into().unwrap()) as usize;
+    assert_eq!((&wav[..4], &wav[8..12], wav.len()), (&b"RIFF"[..], &b"WAVE"[..], data_bytes + 44));
+    assert!(data_bytes > 2 * 22_050 / 10, "shorter than a tenth of a second");
+    assert!(wav[44..].iter().any(|&byte| byte != 0), "silence");
+}
+
+#[test]
+fn a_resumed_run_equals_one_that_was_never_stopped() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("straight", &["--steps", "8"]);
+    bench.train_ok("halves", &["--steps", "5"]);
+    bench.train_ok("halves", &["--steps", "8", "--resume", "--num-workers", "3"]);
+    assert!(bench.weights("straight/step-00000008") == bench.weights("halves/step-00000008"));
+    let position = |run: &str| newest_state(&bench.path(run))["position"].clone();
+    assert_eq!(position("straight"), position("halves"));
+}
+
+#[test]
+fn buffers_and_loading_change_nothing_but_speed() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("default", &[]);
+    let wanted = bench.weights("default/step-00000008");
+    bench.train_ok("small", &["--buffer-size", "1", "--prefetch-buffer-size", "1", "--num-workers", "1"]);
+    assert!(bench.weights("small/step-00000008") == wanted);
+    let inline = CONFIG.replace("data: {", "data: {use_native_loading: false, prefetch_to_gpu: false, ");
+    fs::write(bench.path("config.yaml"), inline).unwrap();
+    bench.train_ok("inline", &[]);
+    assert!(bench.weights("inline/step-00000008") == wanted);
+}
+
+#[test]
+fn padded_batches_and_accumulation_train_too() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("padded", &["--enable-static-shapes", "--max-mel-frames", "400", "--max-text-length", "80"]);
+    bench.train_ok("accumulated", &["--grad-accum", "2", "--batch-size", "2"]);
+    for run in ["padded", "accumulated"] {
+        let losses: Vec<f64> = bench.metrics(run).iter().filter_map(|line| line["loss"].as_f64()).collect();
+        assert!(losses.last().unwrap() < &losses[0], "{run}: {losses:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_saves_and_the_run_goes_on_later() {
+    let bench = Bench::with_corpus();
+    let args = bench.train("run", &["--steps", "100000"]);
+    let mut child = bench
+        .command(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !bench.path("run/step-00000004").exists() {
+        assert!(start.elapsed() < Duration::from_secs(120), "no checkpoint after two minutes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let left = files(&bench.path("run"));
+    assert!(!left.iter().any(|name| name.starts_with('.')), "half-written files stay: {left:?}");
+    let state = newest_state(&bench.path("run"));
+    let step = state["step"].as_u64().unwrap();
+    assert!(step >= 4, "stopped at step {step}");
+    bench.train_ok("run", &["--resume", "--steps", &(step + 2).to_string()]);
+}
+
+fn newest_state(run: &Path) -> serde_json::Value {
+    let newest = files(run).into_iter().filter(|name| name.starts_with("step-")).max().unwrap();
+    serde_json::from_str(&fs::read_to_string(run.join(newest).join("state.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_folder_with_a_run_is_never_overwritten_without_a_word() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "4"]);
+    let before = bench.weights("run/step-00000004");
+    assert!(bench.train_error("run", &[]).contains("--resume"));
+    bench.train_ok("run", &["--reset-training", "--steps", "4", "--seed", "5"]);
+    assert!(bench.weights("run/earlier-1/step-00000004") == before);
+    assert!(bench.weights("run/step-00000004") != before);
+    fs::write(bench.path("config.yaml"), CONFIG.replace("text_layers: 1", "text_layers: 2")).unwrap();
+    assert!(bench.train_error("run", &["--resume"]).contains("other model settings"));
+}
+
+#[test]
+fn bad_corpora_are_named_with_path_and_next_step() {
+    let bench = Bench::new();
+    let train = |data: &str| bench.error(&["train", "--config", "config.yaml", "--train-data", data]);
+    let text = train("nowhere");
+    assert!(text.contains("nowhere") && text.contains("hint: "), "{text}");
+    fs::create_dir_all(bench.path("empty/wavs")).unwrap();
+    assert!(train("empty").contains("metadata.csv"));
+    fs::write(bench.path("empty/metadata.csv"), "").unwrap();
+    assert!(train("empty").contains("metadata.csv"));
+    fs::write(bench.path("empty/metadata.csv"), "a|Text of a clip that is not there\n").unwrap();
+    assert!(train("empty").contains("metadata.csv"));
+}
+
+#[test]
+fn bad_rows_and_clips_are_reported_and_left_out() {
+    let bench = Bench::with_corpus();
+    let metadata = bench.path("corpus/metadata.csv");
+    let rows = fs::read_to_string(&metadata).unwrap();
+    fs::write(&metadata, format!("{rows}no-text\nmissing|A clip that is not there\n")).unwrap();
+    let first = rows.lines().next().unwrap().split('|').next().unwrap();
+    let wav = bench.path(&format!("corpus/wavs/{first}.wav"));
+    let bytes = fs::read(&wav).unwrap();
+    fs::write(&wav, &bytes[..bytes.len() / 2]).unwrap();
+
+    let check = bench.run(&["check", "corpus"]);
+    assert_eq!(check.status.code(), Some(1));
+    let report = String::from_utf8_lossy(&check.stdout);
+    for wanted in ["metadata.csv:17", "metadata.csv:18", first] {
+        assert!(report.contains(wanted), "{wanted} is not in:\n{report}");
+    }
+    let args = bench.train("run", &["--steps", "2"]);
+    let output = bench.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(output.status.success());
+    assert!(stderr(&output).contains(&format!("{first}.wav")), "{}", stderr(&output));
+}
+
+#[test]
+fn an_unwritable_checkpoint_folder_is_found_before_training() {
+    let bench = Bench::with_corpus();
+    fs::write(bench.path("file"), "in the way").unwrap();
+    let text = bench.train_error("file/run", &[]);
+    assert!(text.contains("file/run") && text.contains("--checkpoint-dir"), "{text}");
+}
+
+#[test]
+fn a_full_disk_leaves_the_earlier_checkpoint_whole() {
+    let bench = Bench::with_corpus();
+    let small = bench.path("small");
+    fs::create_dir(&small).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1500k", "tmpfs"]).arg(&small).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    let run = std::panic::catch_unwind(|| {
+        bench.train_ok("small/run", &["--steps", "4"]);
+        let before = bench.weights("small/run/step-00000004");
+        fs::write(small.join("filler"), vec![0u8; 4 << 20]).unwrap_err();
+        // Room for logs, not for another checkpoint.
+        let filler = fs::OpenOptions::new().write(true).open(small.join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len() - (128 << 10)).unwrap();
+        let text = bench.train_error("small/run", &["--resume", "--steps", "8"]);
+        assert!(text.contains("step-00000008") && text.contains("No space left"), "{text}");
+        assert!(bench.weights("small/run/step-00000004") == before);
+        assert_eq!(files(&small.join("run")).iter().filter(|name| name.starts_with(".step")).count(), 0);
+        fs::remove_file(small.join("filler")).unwrap();
+    });
+    assert!(Command::new("umount").arg(&small).status().unwrap().success());
+    run.unwrap();
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_with_place_and_range() {
+    let bench = Bench::new();
+    fs::write(bench.path("bad.yaml"), "data:\n  batchsize: 4\n").unwrap();
+    let text = bench.error(&["config", "--config", "bad.yaml"]);
+    assert!(text.contains("bad.yaml:2") && text.contains("batch_size"), "{text}");
+    let text = bench.error(&["train", "--batch-size", "0", "--train-data", "x"]);
+    assert!(text.contains("--batch-size"), "{text}");
+    if bench.ok(&["devices", "--json"]).contains("\"gpus\": []") {
+        let text = bench.error(&["train", "--train-data", "x", "--device", "cuda"]);
+        assert!(text.contains("GPU 0"), "{text}");
+    }
+}
+
+#[test]
+fn damaged_checkpoints_are_named() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "4"]);
+    let speak = ["synth", "--checkpoint", "run", "--text", "hello"];
+    let weights = bench.path("run/step-00000004/model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(bench.error(&speak).contains("model.safetensors"));
+    fs::write(bench.path("run/step-00000004/state.json"), "{").unwrap();
+    assert!(bench.error(&speak).contains("state.json"));
+    assert!(bench.error(&["synth", "--checkpoint", "corpus", "--text", "hello"]).contains("not a checkpoint"));
+}
+
+#[test]
+fn text_that_cannot_be_spoken_is_refused() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    for text in ["", "  ", "...", "🙂"] {
+        assert!(bench.error(&["synth", "--checkpoint", "run", "--text", text]).contains("nothing to speak"));
+    }
+}
+
+#[test]
+fn answers_for_programs_are_json() {
+    let bench = Bench::with_corpus();
+    for args in [&["devices", "--json"][..], &["config", "--json"], &["check", "corpus", "--json"]] {
+        let parsed: serde_json::Value = serde_json::from_str(&bench.ok(args)).unwrap();
+        assert!(parsed.is_object(), "{args:?}");
+    }
+    let outcome: serde_json::Value = serde_json::from_str(&bench.train_ok("run", &["--steps", "2", "--json"])).unwrap();
+    assert_eq!(outcome["step"], 2);
+}
