@@ -5,7 +5,7 @@ PROFILE := --release   # one profile for everything: LibTorch's bindings are com
 BIN := target/release/myxtts
 DEMO := demo
 
-.PHONY: demo test build setup gpu-test clean-demo
+.PHONY: demo test build setup gpu-test
 
 setup:
 	@scripts/setup.sh
@@ -15,8 +15,9 @@ build: setup
 
 demo: build
 	@$(BIN) sample-corpus $(DEMO)/corpus
-	@$(BIN) train --config configs/demo.yaml --reset-training
-	@$(BIN) synth --checkpoint $(DEMO)/checkpoints --text "The quick brown fox runs over the old bridge." -o $(DEMO)/demo.wav
+	@rm -rf $(DEMO)/checkpoints   # the demo starts over each time
+	@$(BIN) train --config configs/demo.yaml
+	@$(BIN) synth --checkpoint $(DEMO)/checkpoints --text "The old fox sings near the quiet river." -o $(DEMO)/demo.wav
 	@echo
 	@echo "audio:       $(DEMO)/demo.wav"
 	@echo "checkpoint:  $(DEMO)/checkpoints/best"

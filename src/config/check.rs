@@ -46,9 +46,13 @@ fn transform(config: &Config) -> Finding {
 
 fn hop(config: &Config) -> Finding {
     let (hop, n_fft) = (config.model.hop_length, config.model.n_fft);
-    let fits = n_fft % hop == 0 && hop <= n_fft / 2;
-    let what =
-        || format!("`hop_length` {hop} does not suit `n_fft` {n_fft}; accepted: a power of two up to {}", n_fft / 2);
+    // Half a window must end inside the gap between packed utterances.
+    let low = n_fft / (2 * crate::loader::GAP as i64);
+    let fits = n_fft % hop == 0 && (low..=n_fft / 2).contains(&hop);
+    let what = || {
+        let high = n_fft / 2;
+        format!("`hop_length` {hop} does not suit `n_fft` {n_fft}; accepted: a power of two from {low} to {high}")
+    };
     (!fits).then(|| (&["hop_length", "n_fft"][..], what()))
 }
 
@@ -110,8 +114,8 @@ fn caps(config: &Config) -> Finding {
                     remove `data_gpu_memory` and `model_gpu_memory`";
         return Some((&["data_gpu_memory", "model_gpu_memory", "enable_memory_isolation"], what.into()));
     }
-    let what = "`data_gpu_memory` is set, but there is no data GPU\nhint: set `data_gpu` and `model_gpu`";
-    (training.data_gpu_memory.is_some() && training.data_gpu.is_none()).then(|| (&["data_gpu_memory"][..], what.into()))
+    let what = "memory isolation is on, but no cap is set\nhint: set `data_gpu_memory` and `model_gpu_memory`";
+    (training.enable_memory_isolation && !capped).then(|| (&["enable_memory_isolation"][..], what.into()))
 }
 
 #[cfg(test)]
@@ -132,9 +136,9 @@ mod tests {
             ("model: {n_fft: 1000}", "`n_fft` is 1000; accepted: a power of two"),
             (
                 "model: {hop_length: 300}",
-                "`hop_length` 300 does not suit `n_fft` 1024; accepted: a power of two up to 512",
+                "`hop_length` 300 does not suit `n_fft` 1024; accepted: a power of two from 128 to 512",
             ),
-            ("model: {hop_length: 1024}", "accepted: a power of two up to 512"),
+            ("model: {hop_length: 1024}", "accepted: a power of two from 128 to 512"),
             ("model: {n_fft: 256, hop_length: 64, n_mels: 200}", "accepted: at most 128"),
             ("model: {f_max: 12000}", "accepted: at most 11025, or null"),
             ("model: {f_min: 8000, f_max: 7600}", "`f_min` 8000 leaves no band; accepted: below 7600"),
@@ -148,7 +152,7 @@ mod tests {
                 "training:\n  model_gpu_memory: 4096\n",
                 "a.yaml:2: a memory cap is set, but memory isolation is off\nhint:",
             ),
-            ("training: {enable_memory_isolation: true, data_gpu_memory: 4096}", "there is no data GPU"),
+            ("training: {enable_memory_isolation: true}", "no cap is set"),
         ];
         for (text, expected) in cases {
             let found = message(text);

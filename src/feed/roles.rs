@@ -50,21 +50,16 @@ fn gpu(index: usize, key: &str) -> Result<Device> {
 
 /// Hard memory caps from the first allocation on. One GPU in both roles gets the sum.
 pub fn apply_caps(config: &config::Training, roles: &Roles) -> Result<()> {
-    if !config.enable_memory_isolation {
-        return Ok(());
-    }
     let (data, model) = (config.data_gpu_memory, config.model_gpu_memory);
-    let (Some(data_mib), Some(model_mib)) = (data, model) else {
-        bail!("enable_memory_isolation needs both caps\nhint: --data-gpu-memory MIB --model-gpu-memory MIB");
-    };
     if roles.data == roles.model {
-        return cap(roles.model, data_mib + model_mib, "data and model");
+        return cap(roles.model, data.into_iter().chain(model).reduce(|a, b| a + b), "data and model");
     }
-    cap(roles.data, data_mib, "data")?;
-    cap(roles.model, model_mib, "model")
+    cap(roles.data, data, "data")?;
+    cap(roles.model, model, "model")
 }
 
-fn cap(device: Device, mib: u64, role: &str) -> Result<()> {
+fn cap(device: Device, mib: Option<u64>, role: &str) -> Result<()> {
+    let Some(mib) = mib else { return Ok(()) };
     if !device.is_cuda() {
         bail!("enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU\nhint: leave it out");
     }

@@ -16,6 +16,8 @@ use tch::{Device, Kind, Tensor};
 
 /// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
 const MOST_FRAMES_PER_TOKEN: i64 = 400;
+/// Highest level of what is spoken.
+const PEAK: f32 = 0.95;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -78,8 +80,17 @@ impl Synthesizer {
         let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language));
         tch::manual_seed(options.seed);
         let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, options, self.device));
-        Ok(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel))))
+        Ok(limit(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel)))))
     }
+}
+
+/// Turns the whole down where a peak would clip; dynamics stay as they are.
+fn limit(mut samples: Vec<f32>) -> Vec<f32> {
+    let peak = samples.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
+    if peak > PEAK {
+        samples.iter_mut().for_each(|sample| *sample *= PEAK / peak);
+    }
+    samples
 }
 
 /// Normalised mel frames `[frames, n_mels]` of one utterance.
