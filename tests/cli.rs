@@ -168,7 +168,7 @@ fn ctrl_c_saves_and_the_run_goes_on_later() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let left = files(&bench.path("run"));
-    assert!(!left.iter().any(|name| name.starts_with('.')), "half-written files stay: {left:?}");
+    assert!(!left.iter().any(|name| name.starts_with(".step")), "half-written files stay: {left:?}");
     let state = newest_state(&bench.path("run"));
     let step = state["step"].as_u64().unwrap();
     assert!(step >= 4, "stopped at step {step}");
@@ -191,6 +191,33 @@ fn a_folder_with_a_run_is_never_overwritten_without_a_word() {
     assert!(bench.weights("run/step-00000004") != before);
     fs::write(bench.path("config.yaml"), CONFIG.replace("text_layers: 1", "text_layers: 2")).unwrap();
     assert!(bench.train_error("run", &["--resume"]).contains("other model settings"));
+}
+
+#[test]
+fn epochs_end_with_a_checkpoint() {
+    let bench = Bench::with_corpus();
+    let config = CONFIG.replace("steps: 8", "epochs: 3").replace("save_step: 4", "save_step: 1000");
+    fs::write(bench.path("config.yaml"), config).unwrap();
+    let outcome: serde_json::Value = serde_json::from_str(&bench.train_ok("run", &["--json"])).unwrap();
+    let state = newest_state(&bench.path("run"));
+    assert_eq!((&state["step"], &state["position"]["epoch"]), (&outcome["step"], &3.into()));
+    assert!(bench.train_ok("run", &["--resume"]).contains("already at step"));
+}
+
+#[test]
+fn two_trainings_do_not_share_a_folder() {
+    let bench = Bench::with_corpus();
+    let args = bench.train("run", &["--steps", "100000"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut first = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !bench.path("run/logs").exists() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = bench.train_error("run", &["--reset-training"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(second.contains("another training is writing here"), "{second}");
 }
 
 #[test]
@@ -226,7 +253,7 @@ fn bad_rows_and_clips_are_reported_and_left_out() {
     }
     let args = bench.train("run", &["--steps", "2"]);
     let output = bench.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(output.status.success());
+    assert_eq!(output.status.code(), Some(1), "done, with findings");
     assert!(stderr(&output).contains(&format!("{first}.wav")), "{}", stderr(&output));
 }
 
@@ -297,9 +324,22 @@ fn damaged_checkpoints_are_named() {
 fn text_that_cannot_be_spoken_is_refused() {
     let bench = Bench::with_corpus();
     bench.train_ok("run", &["--steps", "2"]);
-    for text in ["", "  ", "...", "🙂"] {
+    for text in ["", "  ", "...", "🙂", "日本語"] {
         assert!(bench.error(&["synth", "--checkpoint", "run", "--text", text]).contains("nothing to speak"));
     }
+}
+
+#[test]
+fn speech_goes_into_links_and_pipes_and_does_not_replace_them() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    std::os::unix::fs::symlink("target.wav", bench.path("link.wav")).unwrap();
+    fs::write(bench.path("target.wav"), "old").unwrap();
+    bench.ok(&["synth", "--checkpoint", "run", "--text", "a fox", "-o", "link.wav"]);
+    assert!(fs::symlink_metadata(bench.path("link.wav")).unwrap().is_symlink());
+    let file = fs::read(bench.path("target.wav")).unwrap();
+    let piped = bench.run(&["synth", "--checkpoint", "run", "--text", "a fox", "-o", "-"]);
+    assert!(file.len() > 44 && piped.stdout == file);
 }
 
 #[test]

@@ -5,9 +5,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Written under a temporary name and renamed, so that a file with this name is always whole.
+/// Written under a temporary name and renamed, so that a file with this name is always whole. Links are followed, and
+/// what is no regular file (a pipe, a device) is written into.
 pub fn write_wav(path: &Path, samples: &[f32], rate_hz: u32) -> Result<(), Error> {
     let fail = |cause: io::Error| Error::Io { path: path.into(), cause };
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path = target.as_path();
+    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+        return fs::write(path, wav_bytes(samples, rate_hz)).map_err(fail);
+    }
     let name = path.file_name().ok_or_else(|| fail(io::Error::new(io::ErrorKind::InvalidInput, "not a file name")))?;
     let partial = path.with_file_name(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()));
     fs::write(&partial, wav_bytes(samples, rate_hz)).and_then(|()| fs::rename(&partial, path)).map_err(|cause| {

@@ -12,7 +12,8 @@ mod train;
 
 use crate::cache;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io::{self, ErrorKind};
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Exit codes: 0 done; 1 done, with findings; 2 an error or wrong usage; 130 interrupted.
@@ -69,6 +70,16 @@ pub fn main() -> ExitCode {
     result.unwrap_or_else(|error| report(&error))
 }
 
+/// A line for programs and people, on stdout. A full disk is then an error, not a panic.
+fn print_line(text: impl Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
+
+/// A line for people, on stderr. Where nobody can read it, nothing is lost.
+fn say(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Facts on the first line, from the outside in; then each hint on a line of its own.
 fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(error) = error.downcast_ref::<io::Error>()
@@ -87,7 +98,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
         }
         hints.extend((!hint.is_empty()).then(|| hint.to_owned()));
     }
-    eprintln!("error: {}", facts.join(": "));
-    hints.iter().for_each(|hint| eprintln!("hint: {hint}"));
+    say(format!("error: {}", facts.join(": ")));
+    hints.iter().for_each(|hint| say(format!("hint: {hint}")));
     ExitCode::from(if interrupted { INTERRUPTED } else { 2 })
 }

@@ -1,6 +1,6 @@
 //! Progress bars and Ctrl-C, alike in every command. Bars go to stderr; where that is no terminal, nothing is drawn.
 
-use super::INTERRUPTED;
+use super::{INTERRUPTED, say};
 use crate::cache::Progress;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,9 +40,9 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let flag = stop.clone();
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
+            torchx::exit_now(INTERRUPTED);
         }
-        eprintln!("\nstopping after the current step; once more to stop at once");
+        say("\nstopping where nothing is lost; once more to stop at once");
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(stop)

@@ -1,9 +1,11 @@
 //! `myxtts sample-corpus`: a small corpus to try everything with.
 
+use super::{INTERRUPTED, print_line, progress};
 use crate::corpus::sample::{self, Options, Voice};
-use indicatif::{ProgressBar, ProgressStyle};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 /// Make a small corpus of spoken sentences, in the LJSpeech layout
 #[derive(clap::Args)]
@@ -16,6 +18,7 @@ pub struct Args {
     /// Which sentences; the same seed gives the same corpus
     #[arg(long, default_value_t = Options::default().seed)]
     seed: u64,
+    /// Sample rate of the clips
     #[arg(long, value_name = "HZ", default_value_t = Options::default().rate_hz)]
     sample_rate: u32,
     /// Who speaks: auto takes espeak-ng where it is installed
@@ -42,17 +45,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let options = Options { clips, seed, rate_hz, voice };
     if sample::is_written(&dir, &options)? {
-        println!("{}: already there, {clips} clips with these options", dir.display());
+        print_line(format!("{}: already there, {clips} clips with these options", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     if force && let Some(aside) = sample::set_aside(&dir)? {
-        println!("{}: moved to {}", dir.display(), aside.display());
+        print_line(format!("{}: moved to {}", dir.display(), aside.display()))?;
     }
-    let bar = ProgressBar::new(clips as u64)
-        .with_style(ProgressStyle::with_template("{msg:>12} [{bar:32}] {pos}/{len} clips, {per_sec}, {eta} left")?);
-    bar.set_message("speaking");
-    let voice = sample::write(&dir, &options, &|done| bar.set_position(done as u64))?;
+    let stop = progress::stop_flag()?;
+    let bar = progress::bar(clips as u64, "speaking");
+    let made = sample::write(&dir, &options, &|done| {
+        bar.set_position(done as u64);
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     bar.finish_and_clear();
-    println!("{}: {clips} clips at {rate_hz} Hz, {voice} voice", dir.display());
+    if let Err(sample::Error::Interrupted) = made {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let voice = made?;
+    print_line(format!("{}: {clips} clips at {rate_hz} Hz, {voice} voice", dir.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,12 @@
 //! `myxtts synth`
 
-use crate::audio::write_wav;
+use super::{print_line, say};
+use crate::audio::{wav_bytes, write_wav};
 use crate::feed::Roles;
 use crate::synth::{Options, Synthesizer};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::json;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,21 +20,22 @@ pub struct Args {
     /// What to say; `-` reads standard input
     #[arg(long, allow_hyphen_values = true)]
     text: String,
-    /// WAV file to write
+    /// WAV file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "out.wav")]
     output: PathBuf,
     /// Language of the text [default: the voice's]
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
     /// Above 1 is faster
-    #[arg(long, default_value_t = 1.0, value_parser = within::<50, 200>)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = within::<50, 200>)]
     speed: f64,
     /// Scale of the noise that speech is made from: lower is flatter
-    #[arg(long, default_value_t = Options::default().temperature, value_parser = within::<0, 200>)]
+    #[arg(long, default_value_t = Options::default().temperature, allow_negative_numbers = true, value_parser = within::<0, 200>)]
     temperature: f64,
     /// Steps along the flow: more is finer and slower
     #[arg(long, default_value_t = Options::default().steps as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
+    /// Of the noise: the same seed gives the same speech
     #[arg(long, default_value_t = 0)]
     seed: u32,
     /// auto, cpu, cuda or cuda:N
@@ -43,7 +47,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    let text = if args.text == "-" { std::io::read_to_string(std::io::stdin())? } else { args.text };
+    let text = if args.text == "-" {
+        std::io::read_to_string(std::io::stdin()).context("standard input cannot be read as UTF-8 text")?
+    } else {
+        args.text
+    };
     let device = Roles::named(&args.device)?;
     let voice = Synthesizer::load(&args.checkpoint, device)?;
     let options = Options {
@@ -54,19 +62,24 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let unknown = voice.unknown(&text);
     if !unknown.is_empty() {
-        eprintln!("note: the voice never heard these characters and cannot speak them: {}", String::from_iter(unknown));
+        say(format!("note: the voice never heard these characters: {}", String::from_iter(unknown)));
     }
     let start = Instant::now();
     let samples = torchx::catch(|| voice.speak(&text, args.language.as_deref(), &options))??;
     let taken = start.elapsed().as_secs_f64();
-    write_wav(&args.output, &samples, voice.rate_hz())?;
     let seconds = samples.len() as f64 / f64::from(voice.rate_hz());
+    let place = args.output.display();
+    if args.output.as_os_str() == "-" {
+        std::io::stdout().write_all(&wav_bytes(&samples, voice.rate_hz()))?;
+        say(format!("{seconds:.1} s of speech in {taken:.1} s"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    write_wav(&args.output, &samples, voice.rate_hz())?;
     if args.json {
-        let made =
-            serde_json::json!({ "output": args.output, "seconds": seconds, "real_time_factor": taken / seconds });
-        println!("{made:#}");
+        let made = json!({ "output": args.output, "seconds": seconds, "real_time_factor": taken / seconds });
+        print_line(format!("{made:#}"))?;
     } else {
-        println!("{}: {seconds:.1} s of speech in {taken:.1} s", args.output.display());
+        print_line(format!("{place}: {seconds:.1} s of speech in {taken:.1} s"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

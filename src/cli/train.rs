@@ -1,10 +1,10 @@
 //! `myxtts train`
 
-use super::{INTERRUPTED, progress};
+use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, OptimizationLevel, Overrides, Size};
 use crate::feed::{Roles, apply_caps};
 use crate::train::checkpoint::{self, Checkpoint};
-use crate::train::{self, Outcome, Prepared};
+use crate::train::{self, Outcome, Place, Prepared};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,8 @@ pub struct Args {
     /// Utterances of mean length in a batch
     #[arg(long, value_name = "N", help_heading = "Training")]
     batch_size: Option<usize>,
-    #[arg(long, help_heading = "Training")]
+    /// Preset of the network's dimensions
+    #[arg(long, value_name = "SIZE", help_heading = "Training")]
     model_size: Option<Size>,
     /// Peak learning rate
     #[arg(long, value_name = "RATE", help_heading = "Training")]
@@ -55,7 +56,8 @@ pub struct Args {
     /// Preset of mixed precision and graph capture
     #[arg(long, value_name = "LEVEL", help_heading = "Training")]
     optimization_level: Option<OptimizationLevel>,
-    #[arg(long, help_heading = "Training")]
+    /// Of weights, order and noise: the same seed gives the same run
+    #[arg(long, value_name = "N", help_heading = "Training")]
     seed: Option<u64>,
 
     /// auto, cpu, cuda or cuda:N
@@ -115,19 +117,30 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let resume = args.checkpoint(&config)?;
     let roles = Roles::resolve(&config.training)?;
     apply_caps(&config.training, &roles)?;
+    let place = Place::open(&config.training)?;
 
     let bar = progress::bar(0, "preparing");
     let tokenizer = resume.as_ref().map(|checkpoint| checkpoint.tokenizer.clone());
-    let data = train::prepare(&config, tokenizer, &progress::of_cache(&bar), &stop)?;
+    let data = train::prepare(&config, tokenizer, &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
+    let data = data?;
     describe(&config, &data, &roles);
+    if args.reset_training
+        && let Some(aside) = checkpoint::set_aside(&config.training.checkpoint_dir)?
+    {
+        say(format!("earlier checkpoints are in {}", aside.display()));
+    }
 
     let bar = progress::bar(0, "training");
-    let outcome = train::train(&config, data, resume, roles, &bar, &stop);
+    let outcome = train::train(&config, place, &data, resume, roles, &bar, &stop);
     bar.finish_and_clear();
     let outcome = outcome?;
     print(&outcome, args.json)?;
-    Ok(if outcome.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    Ok(match outcome.interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false if data.findings.is_empty() => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 impl Args {
@@ -171,16 +184,13 @@ impl Args {
     fn checkpoint(&self, config: &Config) -> Result<Option<Checkpoint>> {
         let folder = &config.training.checkpoint_dir;
         if self.reset_training {
-            if let Some(aside) = checkpoint::set_aside(folder)? {
-                eprintln!("earlier checkpoints are in {}", aside.display());
-            }
             return Ok(None);
         }
         let newest = Checkpoint::newest(folder)?;
         match (newest, self.resume) {
             (Some(checkpoint), true) => {
                 checkpoint::same_voice(config, &checkpoint)?;
-                eprintln!("going on from {}", checkpoint.folder().display());
+                say(format!("going on from {}", checkpoint.folder().display()));
                 Ok(Some(checkpoint))
             }
             (None, true) => bail!(
@@ -200,18 +210,21 @@ impl Args {
 
 /// What is about to happen, on stderr.
 fn describe(config: &Config, data: &Prepared, roles: &Roles) {
-    data.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
+    if let (false, Some(corpus)) = (data.findings.is_empty(), &config.data.dataset_path) {
+        say(format!("hint: `myxtts check {}` lists every problem of the corpus", corpus.display()));
+    }
     let clips = data.train.lengths().len();
     let minutes = data.train.seconds(config.data.sample_rate) / 60.0;
     let held_out = data.validation.as_ref().map_or(0, |set| set.lengths().len());
     let form = if data.budget.padded { "padded" } else { "packed" };
-    eprintln!("{clips} clips to train on ({minutes:.1} min), {held_out} held out");
-    eprintln!("batches: {form}, {} frames and {} tokens each", data.budget.frames, data.budget.tokens);
+    say(format!("{clips} clips to train on ({minutes:.1} min), {held_out} held out"));
+    say(format!("batches: {form}, {} frames and {} tokens each", data.budget.frames, data.budget.tokens));
     let precision = match (roles.model, config.training.mixed_precision) {
         (Device::Cuda(_), true) => "bf16",
         _ => "f32",
     };
-    eprintln!("devices: data on {}, model on {}, {precision}", name(roles.data), name(roles.model));
+    say(format!("devices: data on {}, model on {}, {precision}", name(roles.data), name(roles.model)));
 }
 
 fn name(device: Device) -> String {
@@ -223,22 +236,19 @@ fn name(device: Device) -> String {
 
 fn print(outcome: &Outcome, json: bool) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(outcome)?);
-        return Ok(());
+        return Ok(print_line(serde_json::to_string_pretty(outcome)?)?);
     }
+    let Outcome { step, .. } = outcome;
     let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
-    let how = if outcome.interrupted { "stopped" } else { "done" };
-    println!(
-        "{how} at step {}: loss {} → {}, validation {}",
-        outcome.step,
-        loss(outcome.first_loss),
-        loss(outcome.last_loss),
-        loss(outcome.validation_loss)
-    );
-    println!("checkpoint:  {}", outcome.checkpoint.display());
-    println!("TensorBoard: {}", outcome.log_dir.display());
-    if outcome.interrupted {
-        println!("go on with the same command and --resume");
+    let (first, last, held_out) = (outcome.first_loss, outcome.last_loss, outcome.validation_loss);
+    match (outcome.interrupted, first) {
+        (_, None) => print_line(format!("already at step {step}: raise --steps or --epochs to go on"))?,
+        (true, _) => print_line(format!("stopped at step {step}; go on with the same command and --resume"))?,
+        (false, _) => print_line(format!("done at step {step}"))?,
     }
-    Ok(())
+    if first.is_some() {
+        print_line(format!("loss:        {} → {}, held out {}", loss(first), loss(last), loss(held_out)))?;
+    }
+    print_line(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
+    Ok(print_line(format!("TensorBoard: {}", outcome.log_dir.display()))?)
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Its presence says "this folder is a sample corpus, whole, made with these options".
@@ -66,15 +67,20 @@ pub enum Error {
     Espeak { what: String },
     #[error("{}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
+    #[error("interrupted; nothing was written")]
+    Interrupted,
     #[error(transparent)]
     Audio(#[from] audio::Error),
 }
 
+/// Told the number of clips done; a break ends the work and leaves nothing behind.
+pub type Report<'a> = &'a dyn Fn(usize) -> ControlFlow<()>;
+
 /// Makes the corpus, or leaves it as it is when it was made with the same options. Returns the voice that speaks.
 ///
-/// `progress` is called with the number of clips done. The folder appears whole or not at all; another sample corpus in
+/// The folder appears whole or not at all; another sample corpus in
 /// its place is replaced, any other content is an error.
-pub fn write(dir: &Path, options: &Options, progress: &dyn Fn(usize)) -> Result<Voice, Error> {
+pub fn write(dir: &Path, options: &Options, progress: Report) -> Result<Voice, Error> {
     let marker = Marker::new(options)?;
     let dir = absolute(dir)?;
     if marker.is_at(&dir) {
@@ -133,7 +139,7 @@ impl Marker {
             && count() == self.clips
     }
 
-    fn render(&self, dir: &Path, progress: &dyn Fn(usize)) -> Result<(), Error> {
+    fn render(&self, dir: &Path, progress: Report) -> Result<(), Error> {
         let wavs = dir.join("wavs");
         fs::create_dir(&wavs).map_err(at(&wavs))?;
         let mut metadata = String::new();
@@ -142,7 +148,9 @@ impl Marker {
             let wave = self.speak(sentence)?;
             audio::write_wav(&wavs.join(format!("{id}.wav")), &wave.samples, wave.rate_hz)?;
             metadata += &format!("{id}|{sentence}|{sentence}\n");
-            progress(index + 1);
+            if progress(index + 1).is_break() {
+                return Err(Error::Interrupted);
+            }
         }
         for (name, content) in [("metadata.csv", metadata), (MARKER, self.text())] {
             fs::write(dir.join(name), content).map_err(at(&dir.join(name)))?;
@@ -178,7 +186,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let done = Cell::new(0);
             let at = dir.path().join("new/corpus");
-            assert_eq!(write(&at, &few(voice), &|clips| done.set(clips)).unwrap(), voice);
+            assert_eq!(
+                write(&at, &few(voice), &|clips| {
+                    done.set(clips);
+                    ControlFlow::Continue(())
+                })
+                .unwrap(),
+                voice
+            );
             assert_eq!(done.get(), 3);
             let corpus = crate::corpus::read(&at).unwrap();
             assert_eq!((corpus.utterances.len(), corpus.problems.len()), (3, 0));
@@ -196,7 +211,7 @@ mod tests {
         for voice in voices() {
             let dir = tempfile::tempdir().unwrap();
             let clip = |name: &str, seed| {
-                write(&dir.path().join(name), &Options { seed, ..few(voice) }, &|_| ()).unwrap();
+                write(&dir.path().join(name), &Options { seed, ..few(voice) }, &|_| ControlFlow::Continue(())).unwrap();
                 fs::read(dir.path().join(name).join("wavs/sample-00002.wav")).unwrap()
             };
             assert!(clip("a", 5) == clip("b", 5), "{voice}");
@@ -208,12 +223,12 @@ mod tests {
     fn done_work_is_kept_and_changed_options_replace_it() {
         let dir = tempfile::tempdir().unwrap();
         let options = few(Voice::Formant);
-        write(dir.path(), &options, &|_| ()).unwrap();
+        write(dir.path(), &options, &|_| ControlFlow::Continue(())).unwrap();
         assert!(is_written(dir.path(), &options).unwrap());
         write(dir.path(), &options, &|_| panic!("made again")).unwrap();
         let more = Options { clips: 4, ..options };
         assert!(!is_written(dir.path(), &more).unwrap());
-        write(dir.path(), &more, &|_| ()).unwrap();
+        write(dir.path(), &more, &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(crate::corpus::read(dir.path()).unwrap().utterances.len(), 4);
         fs::remove_file(dir.path().join("wavs/sample-00001.wav")).unwrap();
         assert!(!is_written(dir.path(), &more).unwrap());
@@ -225,19 +240,24 @@ mod tests {
         let mine = dir.path().join("mine");
         fs::create_dir(&mine).unwrap();
         fs::write(mine.join("thesis.txt"), "words").unwrap();
-        let refused = write(&mine, &few(Voice::Formant), &|_| ());
+        let refused = write(&mine, &few(Voice::Formant), &|_| ControlFlow::Continue(()));
         assert!(matches!(refused, Err(Error::Occupied { .. })));
         let aside = set_aside(&mine).unwrap().unwrap();
         assert_eq!(fs::read_to_string(aside.join("thesis.txt")).unwrap(), "words");
-        write(&mine, &few(Voice::Formant), &|_| ()).unwrap();
+        write(&mine, &few(Voice::Formant), &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(set_aside(&mine).unwrap(), None);
     }
 
     #[test]
     fn impossible_options_name_the_range() {
-        let error = |options: Options| write(Path::new("/absent"), &options, &|_| ()).unwrap_err().to_string();
+        let error = |options: Options| {
+            write(Path::new("/absent"), &options, &|_| ControlFlow::Continue(())).unwrap_err().to_string()
+        };
         assert!(error(Options { clips: 0, ..few(Voice::Formant) }).contains("1 to 20000"));
         assert!(error(Options { rate_hz: 1, ..few(Voice::Formant) }).contains("8000 to 48000"));
-        assert!(matches!(write(Path::new("/"), &few(Voice::Formant), &|_| ()), Err(Error::Occupied { .. })));
+        assert!(matches!(
+            write(Path::new("/"), &few(Voice::Formant), &|_| ControlFlow::Continue(())),
+            Err(Error::Occupied { .. })
+        ));
     }
 }

@@ -36,7 +36,9 @@ impl Roles {
 }
 
 fn gpu(index: usize, key: &str) -> Result<Device> {
-    torchx::cuda::load().with_context(|| format!("{key} asks for GPU {index}, and no GPU can be used"))?;
+    torchx::cuda::load().with_context(|| {
+        format!("{key} asks for GPU {index}, and no GPU can be used\nhint: `--device cpu` trains without one")
+    })?;
     let count = torchx::cuda::device_count();
     if index >= count {
         let names: Vec<String> = (0..count)

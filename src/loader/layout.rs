@@ -45,6 +45,8 @@ impl Span {
 impl Budget {
     /// Packed: room for `batch_size` utterances of mean length, and at least for the longest one.
     pub fn packed(lengths: &[Length], batch_size: usize) -> Self {
+        // More than the corpus has would be padding and nothing else.
+        let batch_size = batch_size.min(lengths.len().max(1));
         let mean = |of: fn(&Length) -> usize| lengths.iter().map(of).sum::<usize>().div_ceil(lengths.len().max(1));
         let longest = longest(lengths);
         let room = |mean: usize, most: usize| (batch_size * (mean + GAP)).max(most + GAP).next_multiple_of(64);

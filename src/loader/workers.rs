@@ -132,13 +132,14 @@ mod tests {
     use crate::corpus::{self, sample};
     use crate::loader::Length;
     use crate::text::Tokenizer;
+    use std::ops::ControlFlow;
     use std::sync::atomic::AtomicBool;
 
     fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
         let dir = tempfile::tempdir().unwrap();
         let corpus = dir.path().join("corpus");
         let options = sample::Options { clips: 12, seed: 1, rate_hz: 16_000, voice: sample::Voice::Formant };
-        sample::write(&corpus, &options, &|_| ()).unwrap();
+        sample::write(&corpus, &options, &|_| ControlFlow::Continue(())).unwrap();
         let utterances = corpus::read(&corpus).unwrap().utterances;
         let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), "en")));
         let mut data = crate::config::Config::default().data;

@@ -7,9 +7,9 @@ pub use griffin_lim::GriffinLim;
 use crate::feed::{MelStats, Packed};
 use crate::loader::{Axis, GAP, Span};
 use crate::model::Voice;
-use crate::text::Tokenizer;
+use crate::text::{Tokenizer, normalize};
 use crate::train::checkpoint::Checkpoint;
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use std::path::Path;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -74,9 +74,12 @@ impl Synthesizer {
     }
 
     pub fn speak(&self, text: &str, language: Option<&str>, options: &Options) -> Result<Vec<f32>> {
-        if !text.chars().any(char::is_alphanumeric) {
-            bail!("the text has no letters or digits, so there is nothing to speak");
-        }
+        let unknown = self.unknown(text);
+        let known = |letter: char| letter.is_alphanumeric() && !unknown.contains(&letter);
+        ensure!(
+            normalize(text).chars().any(known),
+            "the text has no letters or digits that the voice knows, so there is nothing to speak"
+        );
         let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language));
         tch::manual_seed(options.seed);
         let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, options, self.device));

@@ -5,9 +5,10 @@ use crate::config::Config;
 use crate::feed::MelStats;
 use crate::loader::Position;
 use crate::text::Tokenizer;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use tch::Tensor;
 use tch::nn::VarStore;
@@ -22,6 +23,7 @@ const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
 const TOKENIZER: &str = "tokenizer.json";
 const BEST: &str = "best";
+const LOCK: &str = ".lock";
 
 /// What changes from step to step besides weights and moments. Random draws depend on seed and step alone, so the step
 /// is all the generator state there is.
@@ -72,19 +74,18 @@ impl Checkpoint {
     fn read(folder: PathBuf) -> Result<Self> {
         let text = |name: &str| {
             let path = folder.join(name);
-            fs::read_to_string(&path).with_context(|| format!("{}: cannot be read", path.display()))
+            fs::read_to_string(&path).with_context(|| damaged(&path))
         };
-        let broken = |name: &str| format!("{}: damaged", folder.join(name).display());
-        let state: State = serde_json::from_str(&text(STATE)?).with_context(|| broken(STATE))?;
+        let state: State = serde_json::from_str(&text(STATE)?).with_context(|| damaged(&folder.join(STATE)))?;
         ensure!(
             state.format == FORMAT,
-            "{}: checkpoint format {}, and this program reads {FORMAT}",
+            "{}: checkpoint format {}, and this program reads {FORMAT}\nhint: use the program that wrote it",
             folder.display(),
             state.format
         );
         Ok(Checkpoint {
             config: Config::load_resolved(&folder.join(CONFIG))?,
-            tokenizer: serde_json::from_str(&text(TOKENIZER)?).with_context(|| broken(TOKENIZER))?,
+            tokenizer: serde_json::from_str(&text(TOKENIZER)?).with_context(|| damaged(&folder.join(TOKENIZER)))?,
             state,
             folder,
         })
@@ -96,27 +97,56 @@ impl Checkpoint {
 
     pub fn load_weights(&self, store: &mut VarStore) -> Result<()> {
         let path = self.folder.join(WEIGHTS);
-        store.load(&path).with_context(|| format!("{}: cannot be loaded", path.display()))
+        let mut read = read_tensors(&path)?;
+        for (name, mut tensor) in super::named_parameters(store) {
+            let saved = take(&mut read, &name, &path)?;
+            ensure!(saved.size() == tensor.size(), "{}: `{name}` has another shape than this voice", path.display());
+            tch::no_grad(|| tensor.copy_(&saved));
+        }
+        Ok(())
     }
 
     pub fn load_optimizer(&self, store: &VarStore, optimizer: &mut AdamW) -> Result<()> {
         let path = self.folder.join(OPTIMIZER);
-        let read = Tensor::read_safetensors(&path).with_context(|| format!("{}: cannot be loaded", path.display()))?;
-        let mut read: std::collections::HashMap<String, Tensor> = read.into_iter().collect();
-        let mut part = |name: &str| read.remove(name).with_context(|| format!("{}: no `{name}`", path.display()));
+        let mut read = read_tensors(&path)?;
         let mut moments = Vec::new();
         for (name, _) in super::named_parameters(store) {
-            let (exp_avg, exp_avg_sq) = (part(&format!("{name}.exp_avg"))?, part(&format!("{name}.exp_avg_sq"))?);
-            moments.push(Moments { exp_avg, exp_avg_sq });
+            let exp_avg = take(&mut read, &format!("{name}.exp_avg"), &path)?;
+            moments.push(Moments { exp_avg, exp_avg_sq: take(&mut read, &format!("{name}.exp_avg_sq"), &path)? });
         }
-        Ok(optimizer.load_state(part("steps")?.double_value(&[]), &moments)?)
+        Ok(optimizer.load_state(take(&mut read, "steps", &path)?.double_value(&[]), &moments)?)
     }
+}
+
+type Tensors = HashMap<String, Tensor>;
+
+/// All tensors of a file, none of which may hold a value that is not finite.
+fn read_tensors(path: &Path) -> Result<Tensors> {
+    fs::metadata(path).with_context(|| damaged(path))?;
+    let read = Tensor::read_safetensors(path).map_err(|_| anyhow!(damaged(path)))?;
+    for (name, tensor) in &read {
+        let finite = tensor.isfinite().all().int64_value(&[]) == 1;
+        ensure!(finite, "{}: `{name}` holds values that are not finite\n{ANOTHER}", path.display());
+    }
+    Ok(read.into_iter().collect())
+}
+
+fn take(tensors: &mut Tensors, name: &str, path: &Path) -> Result<Tensor> {
+    tensors.remove(name).with_context(|| format!("{}: no `{name}` in it\n{ANOTHER}", path.display()))
+}
+
+const ANOTHER: &str = "hint: move this checkpoint away, and the one before it is used";
+
+fn damaged(path: &Path) -> String {
+    format!("{}: missing, damaged or cut off\n{ANOTHER}", path.display())
 }
 
 /// Writes checkpoints of one run and keeps the newest few.
 pub struct Writer {
     folder: PathBuf,
     keep: usize,
+    /// Held as long as the run lasts.
+    _lock: File,
 }
 
 impl Writer {
@@ -124,16 +154,21 @@ impl Writer {
     pub fn new(folder: &Path, keep: usize) -> Result<Self> {
         let hint = "hint: choose another folder with --checkpoint-dir";
         fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created\n{hint}", folder.display()))?;
-        let probe = folder.join(".write-test");
-        fs::write(&probe, b"x").with_context(|| format!("{}: cannot be written to\n{hint}", folder.display()))?;
-        fs::remove_file(&probe)?;
+        let lock = folder.join(LOCK);
+        let unusable = || format!("{}: cannot be written to\n{hint}", folder.display());
+        let lock = File::create(&lock).with_context(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("{}: another training is writing here\n{hint}", folder.display()),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(unusable),
+        }
         for entry in fs::read_dir(folder)?.flatten() {
             // What a killed run left half written.
             if entry.file_name().to_string_lossy().starts_with(".step-") {
-                fs::remove_dir_all(entry.path())?;
+                fs::remove_dir_all(entry.path()).with_context(unusable)?;
             }
         }
-        Ok(Writer { folder: folder.to_path_buf(), keep })
+        Ok(Writer { folder: folder.to_path_buf(), keep, _lock: lock })
     }
 
     pub fn save(
@@ -152,8 +187,9 @@ impl Writer {
             .and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
         if let Err(error) = written {
             let _ = fs::remove_dir_all(&unfinished);
+            let kept = steps_in(&self.folder).map_or(0, |steps| steps.len());
             return Err(error.context(format!(
-                "{}: the checkpoint was not saved; earlier ones are intact\nhint: free some space, then go on with --resume",
+                "{}: not saved; earlier checkpoints that are intact: {kept}\nhint: free some space, then go on with --resume",
                 place.display()
             )));
         }
@@ -193,7 +229,7 @@ pub fn set_aside(folder: &Path) -> Result<Option<PathBuf>> {
         .expect("an endless range finds a free name");
     fs::create_dir(&aside)?;
     let _ = fs::rename(folder.join(BEST), aside.join(BEST));
-    let _ = fs::rename(folder.join("logs"), aside.join("logs"));
+    let _ = fs::rename(folder.join(super::LOGS), aside.join(super::LOGS));
     for (_, path) in steps_in(folder)? {
         fs::rename(&path, aside.join(path.file_name().expect("a checkpoint has a name")))?;
     }
@@ -232,13 +268,13 @@ fn write_parts(
     fs::create_dir(folder)?;
     let parameters = super::named_parameters(store);
     let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    Tensor::write_safetensors(&weights, folder.join(WEIGHTS))?;
+    write_tensors(&weights, &folder.join(WEIGHTS))?;
     let mut moments = vec![("steps".to_owned(), optimizer.steps())];
     for ((name, _), kept) in parameters.iter().zip(optimizer.moments()) {
         moments.push((format!("{name}.exp_avg"), &kept.exp_avg));
         moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
     }
-    Tensor::write_safetensors(&moments, folder.join(OPTIMIZER))?;
+    write_tensors(&moments, &folder.join(OPTIMIZER))?;
     fs::write(folder.join(CONFIG), config.to_yaml())?;
     fs::write(folder.join(TOKENIZER), serde_json::to_string(tokenizer)?)?;
     fs::write(folder.join(STATE), serde_json::to_string_pretty(state)?)?;
@@ -246,6 +282,15 @@ fn write_parts(
         File::open(entry?.path())?.sync_all()?;
     }
     Ok(File::open(folder)?.sync_all()?)
+}
+
+fn write_tensors<S: AsRef<str>>(tensors: &[(S, &Tensor)], path: &Path) -> Result<()> {
+    Tensor::write_safetensors(tensors, path).map_err(|error| {
+        // tch prints the cause as `IoError(Os { …, message: "No space left on device" })`.
+        let text = error.to_string();
+        let cause = text.split_once("message: \"").and_then(|(_, rest)| rest.split('"').next()).unwrap_or(&text);
+        anyhow!("{}: {cause}", path.display())
+    })
 }
 
 /// A run that goes on must be the run that was: same network, same features.

@@ -7,6 +7,7 @@ use crate::feed::{MelExtractor, MelStats};
 use crate::loader::{Budget, Dataset, LeftOut, Length, plan};
 use crate::text::Tokenizer;
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,7 +22,9 @@ pub struct Prepared {
     pub validation: Option<Arc<Dataset>>,
     pub tokenizer: Tokenizer,
     pub budget: Budget,
-    /// What a person should know: rows and clips that were left out, and why.
+    /// Rows and clips that are damaged and were left out, each with its place.
+    pub findings: Vec<String>,
+    /// Sound clips that this run's limits leave out.
     pub notes: Vec<String>,
 }
 
@@ -43,20 +46,25 @@ pub fn prepare(
     stop: &AtomicBool,
 ) -> Result<Prepared> {
     let data = &config.data;
-    let mut notes = Vec::new();
+    let (mut findings, mut notes) = (Vec::new(), Vec::new());
     let path = data.dataset_path.as_deref().context(
         "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
     )?;
-    let all = read(path, &mut notes)?;
+    let all = read(path, &mut findings)?;
     let tokenizer = tokenizer.unwrap_or_else(|| Tokenizer::of_corpus(&all, &data.language));
+    let unknown: BTreeSet<char> = all.iter().flat_map(|utterance| tokenizer.unknown(&utterance.text)).collect();
+    if !unknown.is_empty() {
+        let unknown = String::from_iter(unknown);
+        findings.push(format!("{}: the voice does not know these characters: {unknown}", path.display()));
+    }
     let (train, validation) = match &data.val_data {
-        Some(path) => (all, read(path, &mut notes)?),
+        Some(path) => (all, read(path, &mut findings)?),
         None => split(all, data),
     };
     let hop = config.model.hop_length as usize;
     let mut dataset = |utterances: &[Utterance], name: &str| -> Result<Dataset> {
         let (cache, report) = cache::open(utterances, &tokenizer, data, progress, stop)?;
-        notes.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
+        findings.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
         Ok(fitting(cache, hop, data, name, &mut notes))
     };
     let (train, validation) = (dataset(&train, "training")?, dataset(&validation, "validation")?);
@@ -66,7 +74,7 @@ pub fn prepare(
     );
     let budget = budget(data, &train, &validation);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
-    Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, notes })
+    Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, findings, notes })
 }
 
 fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
@@ -81,9 +89,9 @@ fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     (corpus::split(train, 1.0 - data.train_split).0, validation)
 }
 
-fn read(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
+fn read(path: &Path, findings: &mut Vec<String>) -> Result<Vec<Utterance>> {
     let corpus = corpus::read(path)?;
-    notes.extend(corpus.problems.iter().map(|problem| problem.to_string()));
+    findings.extend(corpus.problems.iter().map(|problem| problem.to_string()));
     Ok(corpus.utterances)
 }
 
@@ -107,7 +115,7 @@ fn fitting(cache: Cache, hop: usize, data: &Data, name: &str, notes: &mut Vec<St
 fn budget(data: &Data, train: &Dataset, validation: &Dataset) -> Budget {
     if data.pad_to_fixed_length {
         let max = Length { frames: data.max_mel_frames, tokens: data.max_text_length };
-        return Budget::padded(data.batch_size, max);
+        return Budget::padded(data.batch_size.min(train.lengths().len()), max);
     }
     let lengths = [train.lengths(), validation.lengths()].concat();
     Budget::packed(&lengths, data.batch_size)

@@ -15,19 +15,40 @@ use crate::config::{Config, Training};
 use crate::feed::{Delivery, Feed, MelExtractor, Options, Producer, Roles};
 use crate::loader::Loader;
 use crate::model::{Losses, Voice};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
 use metrics::Metrics;
 use samples::Validation;
 use schedule::learning_rate;
 use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use step::{Reading, Step};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
+
+/// Folder of the logs inside a run's folder.
+pub(crate) const LOGS: &str = "logs";
+
+/// Where a run writes. Opened before anything slow, so that a folder that cannot be used is found at once.
+pub struct Place {
+    writer: Writer,
+    log_dir: PathBuf,
+}
+
+impl Place {
+    pub fn open(training: &Training) -> Result<Self> {
+        let writer = Writer::new(&training.checkpoint_dir, training.keep_checkpoints)?;
+        let log_dir = training.tensorboard_log_dir.clone().unwrap_or_else(|| training.checkpoint_dir.join(LOGS));
+        let hint = "hint: choose another folder with --tensorboard-log-dir";
+        fs::create_dir_all(&log_dir).with_context(|| format!("{}: cannot be created\n{hint}", log_dir.display()))?;
+        Ok(Place { writer, log_dir })
+    }
+}
 
 /// What a finished or interrupted run leaves behind.
 #[derive(Serialize)]
@@ -36,7 +57,7 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     pub log_dir: PathBuf,
     pub interrupted: bool,
-    /// Mean training loss of the first and the last logged window.
+    /// Mean training loss of the first and the last logged window; absent when there was nothing left to do.
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
     pub validation_loss: Option<f64>,
@@ -45,98 +66,102 @@ pub struct Outcome {
 /// Trains until the steps or epochs are over, or `stop` is set; then saves and returns.
 pub fn train(
     config: &Config,
-    data: Prepared,
+    place: Place,
+    data: &Prepared,
     resume: Option<Checkpoint>,
     roles: Roles,
     bar: &ProgressBar,
     stop: &AtomicBool,
 ) -> Result<Outcome> {
     let training = &config.training;
-    let log_dir = training.tensorboard_log_dir.clone().unwrap_or_else(|| training.checkpoint_dir.join("logs"));
-    let writer = Writer::new(&training.checkpoint_dir, training.keep_checkpoints)?;
-    let (mut step, mut state) = torchx::catch(|| start(config, &data, resume.as_ref(), roles.model))??;
-    let mut metrics = Metrics::create(&log_dir, resume.as_ref().map(|checkpoint| checkpoint.state.step))
-        .with_context(|| format!("{}: cannot be written to", log_dir.display()))?;
+    let (mut step, mut state) = torchx::catch(|| start(config, data, resume.as_ref(), roles.model))??;
+    let mut metrics = Metrics::create(&place.log_dir, resume.as_ref().map(|checkpoint| checkpoint.state.step))?;
     metrics.text("config", state.step, &format!("```yaml\n{}```", config.to_yaml()))?;
-    let mut feed = start_feed(config, &data, &state, roles, bar)?;
-    let total = total_steps(training, &data);
-    let mut validation = Validation::new(config, &data, &state, roles.model);
+    let mut feed = start_feed(config, data, &state, roles, bar)?;
+    let mut validation = Validation::new(config, data, &state, roles.model);
+    let expected = expected_steps(training, data);
+    bar.set_length(expected);
+    bar.set_position(state.step);
     let mut outcome = Outcome {
         step: state.step,
-        checkpoint: PathBuf::new(),
-        log_dir,
+        checkpoint: resume.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
+        log_dir: place.log_dir,
         interrupted: false,
         first_loss: None,
         last_loss: None,
         validation_loss: None,
     };
-    bar.set_length(total);
-    bar.set_position(state.step);
     let mut window = Window::new();
-    let mut saved = None;
-    while state.step < total {
+    while !is_over(training, &state) && !outcome.interrupted {
         // step: the next batches, forward, backward, update
-        let rate = learning_rate(training, state.step, total);
+        let rate = learning_rate(training, state.step, expected);
         let deliveries = step.run(&mut feed, state.step, rate)?;
         state.step += 1;
         state.position = deliveries.last().expect("at least one batch a step").resume_at;
         window.add(&deliveries);
         bar.set_position(state.step);
-        let last = state.step == total || stop.load(Ordering::Relaxed);
+        outcome.step = state.step;
+        outcome.interrupted = stop.load(Ordering::Relaxed);
+        let last = outcome.interrupted || is_over(training, &state);
+        let mut logged = Ok(());
 
         // log: reading the loss waits for the device, so only every `log_step`
         if last || state.step.is_multiple_of(training.log_step) {
             let reading = torchx::catch(|| step.read())??;
-            if !reading.loss().is_finite() {
-                bail!(
-                    "the loss is not finite at step {}\nhint: lower the learning rate (now {rate:.1e}); the last checkpoint is intact",
-                    state.step
-                );
-            }
+            ensure_finite(&reading, state.step, rate)?;
             outcome.first_loss.get_or_insert(reading.loss());
             outcome.last_loss = Some(reading.loss());
-            let figures = window.figures(&reading, rate, config, data.budget.frames);
-            metrics.log(state.step, &figures)?;
+            logged = metrics.log(state.step, &window.figures(&reading, rate, config, data.budget.frames));
             bar.set_message(format!("loss {:.3}, {:.0} ms a step", reading.loss(), window.step_ms()));
             window = Window::new();
         }
 
         // validate: held-out loss, a spoken sample, pictures
-        let validate = last || state.step.is_multiple_of(training.val_step);
         let mut best = false;
-        if validate && let Some(validation) = &mut validation {
-            let losses = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))??;
-            let loss = losses.iter().sum::<f64>();
-            outcome.validation_loss = Some(loss);
+        if let Some(validation) = &mut validation
+            && logged.is_ok()
+            && (last || state.step.is_multiple_of(training.val_step))
+        {
+            let (loss, written) = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))?;
             best = state.best_loss.is_none_or(|before| loss < before);
-            state.best_loss = Some(state.best_loss.map_or(loss, |before| before.min(loss)));
+            state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
+            outcome.validation_loss = Some(loss);
+            logged = written;
             window = Window::new(); // validation is not part of the step time
         }
 
-        // save: weights, moments, loader position
-        if last || best || state.step.is_multiple_of(training.save_step) {
-            let place = writer.save(config, &data.tokenizer, &state, &step.store, &step.optimizer)?;
+        // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
+        if last || best || logged.is_err() || state.step.is_multiple_of(training.save_step) {
+            let saved = place.writer.save(config, &data.tokenizer, &state, &step.store, &step.optimizer)?;
             if best {
-                writer.mark_best(&place)?;
+                place.writer.mark_best(&saved)?;
             }
-            saved = Some(place);
+            outcome.checkpoint = saved;
             window = Window::new();
         }
-
-        if last && state.step < total {
-            outcome.interrupted = true;
-            break;
-        }
-        if state.position.epoch >= training.epochs {
-            break;
-        }
+        logged.context("the run was saved and stopped, because its logs cannot be written\nhint: free some space, then go on with --resume")?;
     }
-    outcome.step = state.step;
-    outcome.checkpoint = match saved {
-        Some(place) => place,
-        None => resume.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
-    };
     Ok(outcome)
+}
+
+fn is_over(training: &Training, state: &State) -> bool {
+    training.steps.is_some_and(|steps| state.step >= steps) || state.position.epoch >= training.epochs
+}
+
+/// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided by `is_over`.
+fn expected_steps(training: &Training, data: &Prepared) -> u64 {
+    let epoch = crate::loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
+    let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
+    training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+}
+
+fn ensure_finite(reading: &Reading, step: u64, rate: f64) -> Result<()> {
+    ensure!(
+        reading.loss().is_finite(),
+        "the loss is not finite at step {step}\nhint: lower the learning rate (now {rate:.1e}) and go on with --resume \
+         from the last checkpoint, which is intact"
+    );
+    Ok(())
 }
 
 /// Every trainable tensor by name, in an order that does not change between runs.
@@ -194,15 +219,10 @@ fn start_feed(config: &Config, data: &Prepared, state: &State, roles: Roles, bar
     let delay = Duration::from_secs_f64(config.training.model_start_delay);
     if let Some((filled, slots)) = feed.warm_up(delay) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
-        bar.suspend(|| eprintln!("{filled} of {slots} batches are ready: {why}"));
+        // Not `bar.println`, which is silent where no bar is drawn.
+        bar.suspend(|| writeln!(io::stderr(), "{filled} of {slots} batches are ready: {why}").ok());
     }
     Ok(feed)
-}
-
-fn total_steps(training: &Training, data: &Prepared) -> u64 {
-    let epoch = crate::loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
-    let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
-    training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
 }
 
 /// What happened since the last reading, for the figures that are logged.

@@ -43,16 +43,16 @@ impl Validation {
         })
     }
 
-    /// The mean of each loss over all held-out clips.
-    pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<[f64; 3]> {
+    /// The mean loss over all held-out clips, and whether everything could be logged.
+    pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> (f64, Result<()>) {
         tch::manual_seed(SEED);
         let losses = tch::no_grad(|| self.losses(voice));
+        let loss = losses.iter().sum();
         let names = Losses::NAMES.map(|name| format!("validation/{name}"));
         let mut figures: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(losses).collect();
-        figures.push(("validation/loss", losses.iter().sum()));
-        metrics.log(step, &figures)?;
-        tch::no_grad(|| self.speak(voice, metrics, step))?;
-        Ok(losses)
+        figures.push(("validation/loss", loss));
+        let logged = metrics.log(step, &figures).and_then(|()| tch::no_grad(|| self.speak(voice, metrics, step)));
+        (loss, logged)
     }
 
     fn losses(&self, voice: &Voice) -> [f64; 3] {

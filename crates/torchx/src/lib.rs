@@ -23,5 +23,5 @@ pub use clip::clip_grad_norm;
 pub use error::{Error, Unavailable};
 pub use graph::{Graph, Pool};
 pub use kernel::{Arg, Kernel};
-pub use panic::catch;
+pub use panic::{catch, exit_now};
 pub use stream::{Event, Stream, StreamGuard};

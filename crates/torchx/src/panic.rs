@@ -1,4 +1,4 @@
-//! `tch` panics where LibTorch throws. This turns such a panic into an error and leaves all others alone.
+//! Ways out. `tch` panics where LibTorch throws: `catch` turns such a panic into an error and leaves all others alone.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -25,6 +25,13 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
         Some(text) if text.contains(MARK) => Err(Error::Torch(panic_text(&*panic))),
         _ => resume_unwind(panic),
     })
+}
+
+/// Ends the program at once. `std::process::exit` would run LibTorch's destructors beside threads that still use what
+/// they destroy.
+pub fn exit_now(code: u8) -> ! {
+    // SAFETY: `_exit` runs no code of this process.
+    unsafe { libc::_exit(i32::from(code)) }
 }
 
 /// A hook that passes over the panics which `catch` reports, and hands on the rest.
