@@ -17,10 +17,10 @@ fn parsed<T: DeserializeOwned>(given: &Layer, name: &str) -> Option<T> {
 
 fn model(size: Size) -> Model {
     let (text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads) = match size {
-        Size::Tiny => (192, 4, 3, 256, 4, 4),
-        Size::Small => (256, 6, 4, 384, 6, 6),
-        Size::Normal => (384, 6, 6, 512, 8, 8),
-        Size::Big => (512, 8, 8, 768, 12, 12),
+        Size::Tiny => (192, 3, 3, 256, 4, 4),
+        Size::Small => (256, 4, 4, 320, 6, 5),
+        Size::Normal => (320, 6, 5, 512, 6, 8),
+        Size::Big => (512, 6, 8, 640, 8, 10),
     };
     Model {
         size,

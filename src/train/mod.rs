@@ -75,6 +75,8 @@ pub fn train(
 ) -> Result<Outcome> {
     let training = &config.training;
     let (mut step, mut state) = torchx::catch(|| start(config, data, resume.as_ref(), roles.model))??;
+    let parameters: usize = named_parameters(&step.store).iter().map(|(_, tensor)| tensor.numel()).sum();
+    note(bar, &format!("model: {:.1} M parameters", parameters as f64 / 1e6));
     let mut metrics = Metrics::create(&place.log_dir, resume.as_ref().map(|checkpoint| checkpoint.state.step))?;
     metrics.text("config", state.step, &format!("```yaml\n{}```", config.to_yaml()))?;
     let mut feed = start_feed(config, data, &state, roles, bar)?;
@@ -219,10 +221,14 @@ fn start_feed(config: &Config, data: &Prepared, state: &State, roles: Roles, bar
     let delay = Duration::from_secs_f64(config.training.model_start_delay);
     if let Some((filled, slots)) = feed.warm_up(delay) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
-        // Not `bar.println`, which is silent where no bar is drawn.
-        bar.suspend(|| writeln!(io::stderr(), "{filled} of {slots} batches are ready: {why}").ok());
+        note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
     Ok(feed)
+}
+
+/// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
+fn note(bar: &ProgressBar, text: &str) {
+    bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
 }
 
 /// What happened since the last reading, for the figures that are logged.
