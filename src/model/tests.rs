@@ -18,6 +18,7 @@ fn tiny() -> config::Model {
 }
 
 fn voice(seed: i64) -> (VarStore, Voice) {
+    tch::set_num_threads(1); // tests run side by side, and these tensors are tiny
     tch::manual_seed(seed);
     let store = VarStore::new(Device::Cpu);
     let voice = Voice::new(&store.root(), &tiny(), VOCAB, Kind::Float).unwrap();
