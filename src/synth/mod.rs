@@ -47,6 +47,9 @@ pub struct Synthesizer {
 impl Synthesizer {
     pub fn load(checkpoint: &Path, device: Device) -> Result<Self> {
         let checkpoint = Checkpoint::open(checkpoint)?;
+        if let Some(note) = checkpoint.tokenizer.check()? {
+            eprintln!("note: {note}");
+        }
         let config = &checkpoint.config;
         let mut store = VarStore::new(device);
         let voice = Voice::new(&store.root(), &config.model, checkpoint.tokenizer.vocab_size(), Kind::Float)?;
@@ -68,14 +71,14 @@ impl Synthesizer {
 
     /// Characters of `text` that the voice was not trained on and cannot speak.
     pub fn unknown(&self, text: &str) -> Vec<char> {
-        self.tokenizer.unknown(text)
+        self.tokenizer.unknown(text, &self.language)
     }
 
     pub fn speak(&self, text: &str, language: Option<&str>, options: &Options) -> Result<Vec<f32>> {
         if !text.chars().any(char::is_alphanumeric) {
             bail!("the text has no letters or digits, so there is nothing to speak");
         }
-        let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language));
+        let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language))?;
         tch::manual_seed(options.seed);
         let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, options, self.device));
         Ok(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel))))

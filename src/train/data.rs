@@ -2,7 +2,7 @@
 
 use crate::cache::{self, Cache};
 use crate::config::{Config, Data};
-use crate::corpus::{self, Utterance};
+use crate::corpus::{self, Corpus, Utterance};
 use crate::feed::{MelExtractor, MelStats};
 use crate::loader::{Budget, Dataset, LeftOut, Length, plan};
 use crate::text::Tokenizer;
@@ -47,11 +47,15 @@ pub fn prepare(
     let path = data.dataset_path.as_deref().context(
         "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
     )?;
-    let all = read(path, &mut notes)?;
-    let tokenizer = tokenizer.unwrap_or_else(|| Tokenizer::of_corpus(&all, &data.language));
-    let (train, validation) = match &data.val_data {
-        Some(path) => (all, read(path, &mut notes)?),
-        None => split(all, data),
+    let corpus = read(path, data, &mut notes)?;
+    let fit = || Tokenizer::of_corpus(&corpus.utterances, &data.language, data.tokenizer);
+    let tokenizer = tokenizer.map_or_else(fit, Ok)?;
+    notes.extend(tokenizer.check()?);
+    notes.push(format!("tokens: {}", tokenizer.describe()));
+    let (train, validation) = match (corpus.into_parts(), &data.val_data) {
+        ((train, _), Some(path)) => (train, read(path, data, &mut notes)?.utterances),
+        ((train, Some(validation)), None) => (train, validation),
+        ((all, None), None) => split(all, data),
     };
     let hop = config.model.hop_length as usize;
     let mut dataset = |utterances: &[Utterance], name: &str| -> Result<Dataset> {
@@ -81,10 +85,11 @@ fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     (corpus::split(train, 1.0 - data.train_split).0, validation)
 }
 
-fn read(path: &Path, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
-    let corpus = corpus::read(path)?;
+fn read(path: &Path, data: &Data, notes: &mut Vec<String>) -> Result<Corpus> {
+    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    notes.push(format!("{}: read as {}: {}", path.display(), corpus.format, corpus.why));
     notes.extend(corpus.problems.iter().map(|problem| problem.to_string()));
-    Ok(corpus.utterances)
+    Ok(corpus)
 }
 
 fn fitting(cache: Cache, hop: usize, data: &Data, name: &str, notes: &mut Vec<String>) -> Dataset {
