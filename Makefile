@@ -5,7 +5,7 @@ PROFILE := --release   # one profile for everything: LibTorch's bindings are com
 BIN := target/release/myxtts
 DEMO := demo
 
-.PHONY: demo test build setup gpu-test
+.PHONY: demo test build setup gpu-test bench-frontend
 
 setup:
 	@scripts/setup.sh
@@ -31,3 +31,8 @@ test: setup
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup
 	$(CARGO) test $(PROFILE) --workspace -- --ignored --test-threads=1
+
+# The front end against Python peers, measured in the same run. CLIPS=13100 for 24 hours of speech; see docs/frontend.md.
+bench-frontend: build
+	$(CARGO) build $(PROFILE) --example frontend
+	@benches/frontend/run.sh

@@ -1,15 +1,23 @@
 //! Recordings as numbers: any file to mono samples, the rate and level a voice is trained at, and back to a WAV file.
 
+mod codec;
 mod decode;
-mod level;
+mod loudness;
 pub mod mel;
 mod mono;
+mod opus;
+mod pcm;
+mod quiet;
 mod resample;
+#[cfg(test)]
+mod tests;
+mod trim;
 mod wav;
 
 pub use decode::decode;
-pub use level::{normalize, trim_silence};
+pub use loudness::normalize;
 pub use resample::resample;
+pub use trim::trim_silence;
 pub use wav::{wav_bytes, write_wav};
 
 use std::io;
@@ -33,7 +41,7 @@ pub enum Error {
     #[error("{}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
     /// Convert the file.
-    #[error("{}: not a recording that can be read: {what}\nhint: WAV, FLAC, MP3 and OGG Vorbis are", path.display())]
+    #[error("{}: not a recording that can be read: {what}\nhint: WAV, FLAC, MP3, OGG Vorbis and Opus are", path.display())]
     Unsupported { path: PathBuf, what: String },
     /// Get the file again.
     #[error("{}: damaged: {what}", path.display())]
@@ -43,4 +51,9 @@ pub enum Error {
     Unusable { path: PathBuf, what: String },
     #[error("cannot resample from {from_hz} Hz to {to_hz} Hz: {what}")]
     Resample { from_hz: u32, to_hz: u32, what: String },
+}
+
+/// The largest sample, of either sign.
+fn peak(samples: &[f32]) -> f32 {
+    samples.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()))
 }

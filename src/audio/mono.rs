@@ -1,8 +1,8 @@
 //! Decoded packets gathered into one channel, and refused when no voice could learn from them.
 
+use super::codec::Layout;
 use super::{Error, RATES_HZ, Waveform};
 use std::path::Path;
-use symphonia::core::audio::GenericAudioBufferRef;
 
 /// 256 MiB of samples: 50 minutes at 22.05 kHz. A few bytes of FLAC can unfold to more than any machine holds.
 const MAX_SAMPLES: usize = 1 << 26;
@@ -15,28 +15,31 @@ const MAX_PEAK: f32 = 8.0;
 pub struct Mono {
     samples: Vec<f32>,
     rate_hz: u32,
-    interleaved: Vec<f32>,
 }
 
 impl Mono {
-    pub fn append(&mut self, packet: GenericAudioBufferRef<'_>) -> Result<(), Refusal> {
-        let (rate_hz, channels) = (packet.spec().rate(), packet.spec().channels().count());
-        if channels == 0 || packet.frames() == 0 {
+    pub fn append(&mut self, interleaved: &[f32], Layout { rate_hz, channels }: Layout) -> Result<(), Refusal> {
+        if channels == 0 || interleaved.is_empty() {
             return Ok(());
         }
         if !RATES_HZ.contains(&rate_hz) {
             return Err(Refusal::Damaged(format!("its header says {rate_hz} Hz")));
         }
-        if self.samples.len() + packet.frames() > MAX_SAMPLES {
+        if self.samples.len() + interleaved.len() / channels > MAX_SAMPLES {
             return Err(Refusal::Unusable(format!("longer than {} minutes", MAX_SAMPLES as u32 / rate_hz / 60)));
         }
         if ![0, rate_hz].contains(&self.rate_hz) {
             return Err(Refusal::Damaged(format!("changes from {} Hz to {rate_hz} Hz midway", self.rate_hz)));
         }
         self.rate_hz = rate_hz;
-        packet.copy_to_vec_interleaved(&mut self.interleaved);
-        let share = 1.0 / channels as f32;
-        self.samples.extend(self.interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * share));
+        match channels {
+            1 => self.samples.extend_from_slice(interleaved),
+            2 => self.samples.extend(interleaved.as_chunks().0.iter().map(|[left, right]| (left + right) * 0.5)),
+            _ => {
+                let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
+                self.samples.extend(interleaved.chunks_exact(channels).map(mean));
+            }
+        }
         Ok(())
     }
 
@@ -51,11 +54,13 @@ impl Mono {
         if let Some(at) = self.samples.iter().position(|sample| !sample.is_finite()) {
             return Err(Refusal::Unusable(format!("sample {at} is not a number")));
         }
-        let peak = self.samples.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
+        let peak = super::peak(&self.samples);
         if peak > MAX_PEAK {
             return Err(Refusal::Unusable(format!("samples reach {peak}, float samples belong within ±1")));
         }
-        self.samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
+        if peak > 1.0 {
+            self.samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
+        }
         Ok(Waveform { samples: self.samples, rate_hz: self.rate_hz })
     }
 }

@@ -15,6 +15,14 @@ pub enum Error {
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Arrow { path: PathBuf, source: ArrowError },
+    #[error(
+        "{}: clip `{id}` is not as it was written, so the file was deleted\nhint: start again; what is missing is then \
+         made again",
+        path.display()
+    )]
+    Damaged { path: PathBuf, id: String },
+    #[error("{}: cannot be read back", path.display())]
+    Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
     Workers(#[from] rayon::ThreadPoolBuildError),
     #[error("more than {max_failures} clips failed, as many as `max_failures` allows:{}", list(failures))]

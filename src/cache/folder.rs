@@ -1,147 +1,186 @@
-//! The folder of one set of settings: its shards, the lock of its builder, and which clip is where.
+//! The folder of one set of settings, as its builder sees it: which shards can be relied on, what is where, and what
+//! earlier runs know of recordings and texts.
 
-use super::digest::{self, Digests, Stamp};
-use super::rows::Rows;
-use super::settings::Settings;
-use super::{Cache, Error, Progress, shard};
+use super::roster::{self, Entry, Place, Ready, Roster, Text};
+use super::shard::{self, Shard};
+use super::stamp::{self, Stamp};
+use super::{Error, Progress};
 use crate::corpus::Utterance;
 use blake3::Hash;
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// Where a clip lies: which record batch, which row of it.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub batch: usize,
-    pub row: usize,
+pub(super) struct Folder {
+    pub shards: Vec<Shard>,
+    pub places: HashMap<Hash, Place>,
+    pub damaged: usize,
+    rosters: Vec<Roster>,
 }
 
-pub(super) struct Folder {
-    dir: PathBuf,
-    /// What relative paths of audio start from, asked for once instead of once a clip.
-    current_dir: PathBuf,
-    pub digests: Digests,
-    batches: Vec<Rows>,
-    places: HashMap<Hash, Place>,
-    /// Shards that were written or touched since their digest was last taken.
-    doubtful: Vec<PathBuf>,
+/// What earlier runs know, by path and by text.
+pub(super) struct Memory<'a> {
+    /// Paths as plain strings: comparing them part by part would take most of the time.
+    recordings: HashMap<&'a OsStr, (Stamp, Hash)>,
+    texts: HashMap<Hash, (&'a Roster, usize)>,
 }
 
 impl Folder {
-    /// Maps the shards whose digest is vouched for. Touches no sample.
-    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(dir).map_err(|error| Error::io(dir, error))?;
-        let digests = Digests::load(dir);
-        let current_dir = std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?;
-        let (dir, places) = (dir.to_owned(), HashMap::new());
-        let mut folder = Folder { dir, current_dir, digests, batches: vec![], places, doubtful: vec![] };
-        for (path, claimed) in folder.shards()? {
-            if folder.digests.get(&path) != Some(claimed) || folder.add(&path).is_err() {
-                folder.doubtful.push(path);
-            }
+    /// Looks through the folder. A shard that looks as it did when it was last read is relied on; others are read in
+    /// full, and deleted unless their bytes are what their name says. Under the lock only.
+    pub(super) fn scan(dir: &Path, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
+        let rosters: Vec<Roster> = tables(dir)?.iter().filter_map(|path| Roster::open(path)).collect();
+        let known: HashMap<&str, [i64; 3]> = rosters
+            .iter()
+            .flat_map(|roster| roster.about.shards.iter().map(|(name, stamp)| (&**name, *stamp)))
+            .collect();
+        let is_known = |path: &PathBuf| {
+            let Stamp { bytes, modified_ns, changed_ns } = Stamp::of(path);
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            known.get(name) == Some(&[bytes, modified_ns, changed_ns])
+        };
+        let (known, doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
+        let whole = verify(&doubtful, progress)?;
+        let (shards, places) = (Vec::new(), HashMap::new());
+        let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), rosters };
+        for path in known.iter().chain(whole) {
+            // One that is named right and cannot be read is of another make: its clips are built again.
+            let _ = folder.add(path);
         }
         Ok(folder)
     }
 
-    pub(super) fn is_sure(&self) -> bool {
-        self.doubtful.is_empty()
-    }
-
-    /// Reads every doubtful shard in full: one that keeps its promise is used, another is deleted. Under the lock only.
-    /// Returns how many were deleted.
-    pub(super) fn settle(&mut self, progress: &(dyn Fn(Progress) + Sync)) -> Result<usize, Error> {
-        let (doubtful, done) = (std::mem::take(&mut self.doubtful), AtomicUsize::new(0));
-        let read = |path: &PathBuf| {
-            let read = digest::of_file(path).map_err(|error| Error::io(path, error));
-            progress(Progress::Verifying { done: done.fetch_add(1, Ordering::Relaxed) + 1, total: doubtful.len() });
-            read
-        };
-        let digests = doubtful.par_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        let mut damaged = 0;
-        for (path, (stamp, hash)) in doubtful.iter().zip(digests) {
-            if Some(hash) == shard::claimed(path) {
-                self.accept(path, stamp, hash)?;
-            } else {
-                fs::remove_file(path).map_err(|error| Error::io(path, error))?;
-                damaged += 1;
+    /// Takes in a shard whose bytes are what its name says.
+    pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
+        let shard = Shard::open(path).map_err(|error| Error::io(path, error))?;
+        let number = self.shards.len() as u32;
+        for (batch, rows) in shard.batches().unwrap_or_default().iter().enumerate() {
+            for row in 0..rows.len() {
+                let Some(found) = rows.row(row) else { continue };
+                let place = Place { shard: number, batch: batch as u32, row: row as u32, samples: found.samples };
+                self.places.insert(found.source, place);
             }
         }
-        Ok(damaged)
-    }
-
-    /// Takes in a shard whose digest was just made.
-    pub(super) fn accept(&mut self, path: &Path, stamp: Stamp, hash: Hash) -> Result<(), Error> {
-        self.digests.vouch(path, stamp, hash);
-        self.add(path)
-    }
-
-    /// The key of every utterance whose audio is known and whose features are here.
-    pub(super) fn find(&self, utterances: &[Utterance], settings: &Settings) -> Vec<Option<Hash>> {
-        let find = |utterance: &Utterance| {
-            let audio = self.digests.get(&self.audio(utterance))?;
-            Some(settings.key(utterance, &audio)).filter(|key| self.has(key))
-        };
-        utterances.par_iter().map(find).collect()
-    }
-
-    /// Under which name the digest of a clip's audio is kept.
-    pub(super) fn audio(&self, utterance: &Utterance) -> PathBuf {
-        self.current_dir.join(&utterance.audio)
-    }
-
-    pub(super) fn has(&self, key: &Hash) -> bool {
-        self.places.contains_key(key)
-    }
-
-    /// The clips with these keys, in their order.
-    pub(super) fn into_cache(self, keys: &[Option<Hash>]) -> Cache {
-        let order = keys.iter().flatten().filter_map(|key| self.places.get(key).copied()).collect();
-        Cache { batches: self.batches, order }
-    }
-
-    pub(super) fn save(&self) -> Result<(), Error> {
-        self.digests.save(&self.dir)
-    }
-
-    fn add(&mut self, path: &Path) -> Result<(), Error> {
-        for rows in Rows::read(path)? {
-            let batch = self.batches.len();
-            self.places.extend(rows.keys().enumerate().map(|(row, key)| (key, Place { batch, row })));
-            self.batches.push(rows);
-        }
+        self.shards.push(shard);
         Ok(())
     }
 
-    /// Shards by name, so that a clip held twice is always taken from the same one.
-    fn shards(&self) -> Result<Vec<(PathBuf, Hash)>, Error> {
-        let entries = fs::read_dir(&self.dir).map_err(|error| Error::io(&self.dir, error))?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let mut shards: Vec<_> = paths.filter_map(|path| Some((shard::claimed(&path)?, path))).collect();
-        shards.sort_by(|a, b| a.1.cmp(&b.1));
-        Ok(shards.into_iter().map(|(hash, path)| (path, hash)).collect())
+    pub(super) fn memory(&self, fingerprint: &str) -> Memory<'_> {
+        let mut memory = Memory { recordings: HashMap::new(), texts: HashMap::new() };
+        for roster in &self.rosters {
+            let is_ours = roster.about.tokenizer == fingerprint;
+            for row in (0..roster.len()).filter(|&row| roster.failure(row).is_none()) {
+                memory.recordings.insert(roster.audio(row).as_os_str(), (roster.stamp(row), roster.source(row)));
+                if is_ours {
+                    memory.texts.insert(roster.text(row), (roster, row));
+                }
+            }
+        }
+        memory
     }
+}
+
+impl Memory<'_> {
+    /// Digest of a recording that looks as it did when it was read.
+    pub(super) fn recording(&self, path: &Path) -> Option<(Stamp, Hash)> {
+        self.recordings.get(path.as_os_str()).filter(|(stamp, _)| Stamp::of(path) == *stamp).copied()
+    }
+
+    pub(super) fn text(&self, key: &Hash) -> Option<Text> {
+        let (roster, row) = self.texts.get(key).filter(|(roster, row)| roster.is_whole(*row))?;
+        Some(Text { language: roster.language(*row).to_owned(), tokens: roster.tokens(*row).to_vec() })
+    }
+
+    /// An utterance of which everything is there.
+    pub(super) fn entry(&self, path: &Path, text: &Hash, places: &HashMap<Hash, Place>) -> Option<Entry> {
+        let (stamp, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
+        Some(Entry { stamp, outcome: Ok(Ready { source, text: self.text(text)? }) })
+    }
+}
+
+/// Shards whose bytes are what their name says; the others are deleted.
+fn verify<'a>(doubtful: &'a [PathBuf], progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<&'a PathBuf>, Error> {
+    let (done, total) = (AtomicUsize::new(0), doubtful.len());
+    let read = |path: &'a PathBuf| {
+        let (_, hash) = stamp::digest(path).map_err(|error| Error::io(path, error))?;
+        progress(Progress::Verifying { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+        if Some(hash) == shard::claimed(path) {
+            return Ok(Some(path));
+        }
+        fs::remove_file(path).map_err(|error| Error::io(path, error))?;
+        Ok(None)
+    };
+    let found = doubtful.par_iter().map(read).collect::<Result<Vec<_>, Error>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// Shards by name, so that a recording held twice is always taken from the same one.
+pub(super) fn shards(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut shards = files(dir)?;
+    shards.retain(|path| shard::claimed(path).is_some());
+    shards.sort();
+    Ok(shards)
+}
+
+/// Tables of corpora, the least recently used first: what a later one says wins.
+pub(super) fn tables(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut tables = files(dir)?;
+    tables.retain(|path| roster::is_named_like_one(path));
+    tables.sort_by_cached_key(|path| (used(path), path.clone()));
+    Ok(tables)
+}
+
+/// When a table was last used.
+pub(super) fn used(path: &Path) -> SystemTime {
+    fs::metadata(path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(dir).map_err(|error| Error::io(dir, error))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// Under which name a recording is known.
+pub(super) fn absolute(base: &Path, utterance: &Utterance) -> PathBuf {
+    base.join(&utterance.audio)
 }
 
 /// Waits until no other process builds in this folder. The lock ends with the returned file, or with the process.
 pub(super) fn lock(dir: &Path, progress: &dyn Fn(Progress), stop: &AtomicBool) -> Result<File, Error> {
-    let path = dir.join(LOCK);
-    let file = File::create(&path).map_err(|error| Error::io(&path, error))?;
     loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(Error::io(&path, error)),
-            Err(TryLockError::WouldBlock) if stop.load(Ordering::Relaxed) => {
-                return Err(Error::Interrupted { built: 0 });
-            }
-            Err(TryLockError::WouldBlock) => progress(Progress::Waiting),
+        if let Some(file) = try_lock(dir)? {
+            return Ok(file);
         }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted { built: 0 });
+        }
+        progress(Progress::Waiting);
         std::thread::sleep(LOCK_POLL);
+    }
+}
+
+/// None while another process holds it.
+pub(super) fn try_lock(dir: &Path) -> Result<Option<File>, Error> {
+    let path = dir.join(LOCK);
+    let at = |error| Error::io(&path, error);
+    fs::create_dir_all(dir).map_err(at)?;
+    let file = File::create(&path).map_err(at)?;
+    match file.try_lock() {
+        Err(TryLockError::Error(error)) => Err(at(error)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        // Whoever cleared the folder away held a lock that has no name any more.
+        Ok(()) => {
+            let named =
+                fs::metadata(&path).is_ok_and(|meta| file.metadata().is_ok_and(|ours| ours.ino() == meta.ino()));
+            Ok(named.then_some(file))
+        }
     }
 }

@@ -1,27 +1,44 @@
 //! Arrow IPC files through a memory map: the arrays point into the page cache, nothing is copied.
 
+use super::stamp::Stamp;
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, SchemaRef};
 use memmap2::Mmap;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 const TRAILER_BYTES: usize = 10;
 
+/// The bytes of a file, and what it looked like when it was mapped: its name may mean another file by now.
+pub(super) fn open(path: &Path) -> io::Result<(Stamp, Buffer)> {
+    let file = File::open(path)?;
+    let stamp = Stamp::new(&file.metadata()?);
+    Ok((stamp, Buffer::from(bytes::Bytes::from_owner(map(&file)?))))
+}
+
 /// The record batches of a file. Cost: one pass over offsets and names, none over samples.
-pub(super) fn read(path: &Path) -> Result<Vec<RecordBatch>, ArrowError> {
-    let file = Buffer::from(bytes::Bytes::from_owner(map(&File::open(path)?)?));
+///
+/// Arrow checks what it reads and gives an error, but it was not written for hostile files; a panic inside it is an
+/// error here, like any other damage.
+pub(super) fn batches(file: &Buffer) -> Result<(SchemaRef, Vec<RecordBatch>), ArrowError> {
+    std::panic::catch_unwind(|| try_batches(file)).unwrap_or_else(|_| Err(bad("its reader failed on it")))
+}
+
+fn try_batches(file: &Buffer) -> Result<(SchemaRef, Vec<RecordBatch>), ArrowError> {
     let trailer_start = file.len().checked_sub(TRAILER_BYTES).ok_or_else(|| bad("shorter than an Arrow trailer"))?;
     let trailer = file[trailer_start..].try_into().map_err(|_| bad("no Arrow trailer"))?;
     let footer_start = trailer_start.checked_sub(read_footer_length(trailer)?).ok_or_else(|| bad("no Arrow footer"))?;
     let footer = arrow_ipc::root_as_footer(&file[footer_start..trailer_start]).map_err(bad)?;
     let schema = footer.schema().ok_or_else(|| bad("no schema"))?;
     let schema = Arc::new(arrow_ipc::convert::try_fb_to_schema(schema)?);
-    let decoder = FileDecoder::new(schema, footer.version()).with_require_alignment(true);
-    footer.recordBatches().iter().flatten().map(|block| batch(&decoder, &file, block)).collect()
+    let decoder = FileDecoder::new(schema.clone(), footer.version()).with_require_alignment(true);
+    let blocks = footer.recordBatches().into_iter().flatten();
+    let batches = blocks.map(|block| batch(&decoder, file, block)).collect::<Result<_, _>>()?;
+    Ok((schema, batches))
 }
 
 fn batch(decoder: &FileDecoder, file: &Buffer, block: &arrow_ipc::Block) -> Result<RecordBatch, ArrowError> {
@@ -42,7 +59,7 @@ fn bad(what: impl ToString) -> ArrowError {
 
 /// The only unsafe code of this crate: the operating system's map has no safe form.
 #[allow(unsafe_code)]
-fn map(file: &File) -> std::io::Result<Mmap> {
+fn map(file: &File) -> io::Result<Mmap> {
     // SAFETY: the bytes must not change under the map. Files of the cache are written under a temporary name, synced,
     // and renamed; afterwards nothing writes to them. A replaced or deleted file lives on as long as it is mapped.
     unsafe { Mmap::map(file) }

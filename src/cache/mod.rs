@@ -1,93 +1,64 @@
-//! Features on disk: tokens and 16-bit PCM of every clip, in memory-mapped Arrow shards.
+//! Features on disk: the sound of every recording and the tokens of every text, in memory-mapped Arrow files.
 //!
 //! ```text
-//! <cache dir>/<settings>/shard-<blake3 of its bytes>.arrow   id, key, tokens, pcm, speaker, language
-//!                        digests.arrow                       digests of audio files and shards, by size and times
+//! <cache dir>/<settings>/shard-<blake3 of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
+//!                        corpus-<hash of a corpus>.arrow     id, tokens, speaker, language, source, place, ...
+//!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
 //! ```
 //!
-//! - A clip is found by its key: a hash over its audio bytes, its text, and every setting. What the corpus no longer
-//!   has is not looked for; what is missing is built.
-//! - Shards appear complete or not at all: written under a temporary name, synced, renamed.
-//! - Opening checks a shard's size and times against those its digest was taken at, and its footer. One that was
-//!   written to, cut or copied since is read in full and, if its name is not its digest, deleted and built again.
-//!   Reading every shard at every start would find rot on the medium too, but takes seconds to minutes where opening
-//!   takes 40 ms (see `digest`); after [`distrust`] the next opening does it.
+//! - Sound is found by the hash of its recording's bytes, in the folder of the settings it was made with; tokens by
+//!   text, language and tokenizer. So a changed clip is one clip's work, and another tokenizer is no work for sound.
+//! - Files appear complete or not at all: written under a temporary name, synced, renamed.
+//! - Opening compares sizes and times of shards with those they had when they were last read in full. One that was
+//!   written to, cut or copied since is read again and, if its name is not its digest, deleted and built again.
+//! - What sizes and times do not show, rot on the medium, the checksum of each clip does: it is compared when a clip
+//!   is first used in a run. A damaged file is deleted then, and the next run builds it again.
 
 mod build;
-mod digest;
+mod clip;
+mod draft;
 mod error;
 mod folder;
 mod map;
-mod rows;
+mod roster;
 mod settings;
 mod shard;
+mod sound;
+mod stamp;
+pub mod store;
 #[cfg(test)]
 mod tests;
+mod writer;
 
+pub use clip::{Cache, Clip};
 pub use error::{Error, Failure};
-pub use settings::Settings;
+pub use settings::{Mel, Settings};
+pub use sound::{Sound, SoundBuf};
 
-use crate::config::Data;
+use crate::config::{Config, Data};
 use crate::corpus::Utterance;
 use crate::text::Tokenizer;
 use arrow_schema::ArrowError;
-use folder::{Folder, Place};
+use build::{Counts, Job};
+use clip::Form;
+use folder::Folder;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 
-/// The clips of a corpus, in its order.
-pub struct Cache {
-    batches: Vec<rows::Rows>,
-    order: Vec<Place>,
-}
-
-/// One clip; its slices point into the mapped shard.
-#[derive(Clone, Copy, Debug)]
-pub struct Clip<'a> {
-    pub id: &'a str,
-    pub tokens: &'a [i32],
-    pub pcm: &'a [i16],
-    pub speaker: &'a str,
-    pub language: &'a str,
-}
-
-impl Cache {
-    pub fn len(&self) -> usize {
-        self.order.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
-    }
-
-    pub fn clip(&self, index: usize) -> Clip<'_> {
-        let Place { batch, row } = self.order[index];
-        self.batches[batch].clip(row)
-    }
-
-    /// Length of a clip, without touching its samples.
-    pub fn samples(&self, index: usize) -> usize {
-        let Place { batch, row } = self.order[index];
-        self.batches[batch].samples(row)
-    }
-
-    /// Length of a clip's text, without touching it.
-    pub fn tokens(&self, index: usize) -> usize {
-        let Place { batch, row } = self.order[index];
-        self.batches[batch].tokens(row)
-    }
-}
-
-/// What `prepare` did.
+/// What `open` did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Folder of these settings.
     pub path: PathBuf,
+    /// Clips whose sound was made.
     pub built: usize,
+    /// Clips whose text was turned into tokens, and whose sound was there.
+    pub encoded: usize,
+    /// Clips that were there.
     pub reused: usize,
     pub failures: Vec<Failure>,
     /// Shards that did not match their digest, deleted.
@@ -114,61 +85,35 @@ pub enum Progress {
     },
 }
 
-/// Builds what is missing and opens the rest, as the config says: what `train` and `myxtts prepare` both call.
+/// Builds what is missing and opens the rest. The order is that of `utterances`, less those that failed; it does not
+/// depend on the number of workers.
 pub fn open(
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
-    data: &Data,
+    config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    let settings = Settings::new(data, tokenizer);
-    let workers = data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-    let dir = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
-    let opened = prepare(utterances, tokenizer, &settings, &dir, workers, data.max_failures, progress, stop);
-    if !data.enable_caching {
-        // The maps hold the shards until the run ends, whether or not they have a name.
-        let _ = fs::remove_dir_all(&dir);
-    }
-    opened
+    open_as(utterances, tokenizer, config, progress, stop, Cache::is_current)
 }
 
-/// Builds what is missing in `dir` and opens the rest. The order is that of `utterances`, less those that failed;
-/// it does not depend on `workers`.
-#[expect(clippy::too_many_arguments, reason = "each is a separate decision of the caller")]
-pub fn prepare(
+/// As `open`, but does not look at the recordings when all features are there: that takes some 2 µs a clip, and far
+/// longer on a network drive. Ask `Cache::is_current`, from another thread, before relying on the features.
+pub fn open_at_once(
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
-    settings: &Settings,
-    dir: &Path,
-    workers: usize,
-    max_failures: usize,
+    config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    let dir = &dir.join(settings.folder());
-    let folder = Folder::open(dir)?;
-    let keys = folder.find(utterances, settings);
-    if folder.is_sure() && keys.iter().all(Option::is_some) {
-        return Ok(finish(dir, folder, &keys, build::Outcome::default(), 0, settings));
-    }
-    // From here on this process writes. Whoever held the lock may have built what was missing: look again.
-    let _lock = folder::lock(dir, progress, stop)?;
-    let mut folder = Folder::open(dir)?;
-    let damaged = folder.settle(progress)?;
-    let mut keys = folder.find(utterances, settings);
-    let job = build::Job { utterances, tokenizer, settings, workers: workers.max(1), max_failures, progress, stop };
-    let outcome = build::run(&job, dir, &mut folder, &mut keys)?;
-    if !outcome.failures.is_empty() && outcome.failures.len() == utterances.len() {
-        return Err(Error::NothingUsable { failures: outcome.failures });
-    }
-    Ok(finish(dir, folder, &keys, outcome, damaged, settings))
+    open_as(utterances, tokenizer, config, progress, stop, |_| true)
 }
 
-/// The next `open` reads every audio file and every shard of these settings in full, whatever their times say.
-pub fn distrust(data: &Data, tokenizer: &Tokenizer) -> Result<(), Error> {
-    let dir = kept_dir(data).join(Settings::new(data, tokenizer).folder());
-    digest::Digests::forget(&dir).map_err(|error| Error::io(&dir, error))
+/// The next `open` reads every recording and every shard of these settings in full, whatever their times say.
+pub fn distrust(config: &Config) -> Result<(), Error> {
+    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+    let tables = if dir.exists() { folder::tables(&dir)? } else { vec![] };
+    tables.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| Error::io(path, error)))
 }
 
 /// `$XDG_CACHE_HOME/myxtts/features`, or the same under `~/.cache`.
@@ -178,35 +123,88 @@ pub fn default_dir() -> PathBuf {
     set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts").join("features")
 }
 
+fn open_as(
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+    is_current: fn(&Cache) -> bool,
+) -> Result<(Cache, Report), Error> {
+    let (data, settings) = (&config.data, Settings::new(config));
+    let kept = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
+    let job = Job {
+        utterances,
+        tokenizer,
+        settings: &settings,
+        form: Form { hop_samples: config.model.hop_length as usize, n_mels: settings.mel.map(|mel| mel.n_mels) },
+        language: &data.language,
+        dir: kept.join(settings.folder()),
+        base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
+        workers: data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
+        max_failures: data.max_failures.of(utterances.len()),
+        progress,
+        stop,
+    };
+    let opened = prepare(&job, is_current);
+    if !data.enable_caching {
+        // The maps hold the shards until the run ends, whether or not they have a name.
+        let _ = fs::remove_dir_all(&kept);
+    }
+    opened
+}
+
+fn prepare(job: &Job, is_current: fn(&Cache) -> bool) -> Result<(Cache, Report), Error> {
+    let table = job.roster();
+    if let Some(cache) = Cache::open(&table, job.form).filter(is_current) {
+        return report(job, cache, Counts::default(), 0);
+    }
+    // From here on this process writes. Whoever held the lock may have built what was missing: look again.
+    let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
+    if let Some(cache) = Cache::open(&table, job.form).filter(Cache::is_current) {
+        return report(job, cache, Counts::default(), 0);
+    }
+    let about = job.dir.join(store::SETTINGS);
+    atomic(&about, |file| Ok(std::io::Write::write_all(file, job.settings.json().as_bytes())?))
+        .map_err(|error| Error::arrow(&about, error))?;
+    let mut folder = Folder::scan(&job.dir, job.progress)?;
+    let counts = build::run(job, &mut folder)?;
+    let cache = Cache::open(&table, job.form).ok_or_else(|| Error::Unreadable { path: table })?;
+    report(job, cache, counts, folder.damaged)
+}
+
+fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Result<(Cache, Report), Error> {
+    let Counts { built, encoded } = counts;
+    let (failures, max_failures) = (cache.failures(), job.max_failures);
+    if !failures.is_empty() && cache.is_empty() {
+        return Err(Error::NothingUsable { failures });
+    }
+    if failures.len() > max_failures {
+        return Err(Error::TooManyFailures { failures, max_failures });
+    }
+    let sum = |of: &dyn Fn(usize) -> usize| (0..cache.len()).map(of).sum::<usize>();
+    let samples = sum(&|index| cache.samples(index));
+    let values = job.settings.mel.map_or(samples, |mel| mel.n_mels * sum(&|index| cache.frames(index)));
+    let tokens = sum(&|index| cache.tokens(index));
+    let report = Report {
+        path: job.dir.clone(),
+        built,
+        encoded,
+        reused: cache.len() - (built + encoded).min(cache.len()),
+        failures,
+        damaged_shards,
+        bytes: (values * size_of::<i16>() + tokens * size_of::<i32>()) as u64,
+        seconds: samples as f64 / f64::from(job.settings.rate_hz),
+    };
+    Ok((cache, report))
+}
+
 fn kept_dir(data: &Data) -> PathBuf {
     data.cache_dir.clone().unwrap_or_else(default_dir)
 }
 
 fn scratch_dir() -> PathBuf {
     std::env::temp_dir().join(format!("myxtts-features-{}", std::process::id()))
-}
-
-fn finish(
-    dir: &Path,
-    folder: Folder,
-    keys: &[Option<blake3::Hash>],
-    outcome: build::Outcome,
-    damaged_shards: usize,
-    settings: &Settings,
-) -> (Cache, Report) {
-    let cache = folder.into_cache(keys);
-    let samples: usize = (0..cache.len()).map(|index| cache.samples(index)).sum();
-    let tokens: usize = (0..cache.len()).map(|index| cache.tokens(index)).sum();
-    let report = Report {
-        path: dir.to_owned(),
-        built: outcome.built,
-        reused: cache.len() - outcome.built,
-        failures: outcome.failures,
-        damaged_shards,
-        bytes: (samples * size_of::<i16>() + tokens * size_of::<i32>()) as u64,
-        seconds: samples as f64 / f64::from(settings.rate_hz),
-    };
-    (cache, report)
 }
 
 /// Writes a file under a temporary name, syncs it, and renames it: readers see the old file or the new one.

@@ -1,111 +1,89 @@
-//! What a cached feature depends on, and the key made of it.
+//! What cached sound depends on besides the recording: the folder it lies in is named after it.
 
-use crate::config::Data;
-use crate::corpus::Utterance;
-use crate::text::Tokenizer;
-use blake3::{Hash, Hasher};
+use crate::config::{CacheContent, Config};
+use serde::{Deserialize, Serialize};
 
 /// Raised whenever the same inputs would give other bytes: a new column, a better resampler.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
-/// Every setting that changes a feature.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Every setting that changes the sound. Hashed as the JSON that it serialises to, so a new field cannot be forgotten.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
+    pub format: u32,
     pub rate_hz: u32,
     pub trim_silence: bool,
-    pub normalize: bool,
-    /// Language of utterances that name none.
-    pub language: String,
-    /// The tokenizer's fingerprint.
-    pub tokenizer: String,
+    /// None leaves the level as recorded.
+    pub loudness_lufs: Option<f64>,
+    /// None keeps 16-bit samples.
+    pub mel: Option<Mel>,
+}
+
+/// How mel frames are made of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mel {
+    pub n_fft: usize,
+    pub hop_samples: usize,
+    pub n_mels: usize,
+    pub f_min_hz: f64,
+    pub f_max_hz: f64,
 }
 
 impl Settings {
-    pub fn new(data: &Data, tokenizer: &Tokenizer) -> Self {
+    pub fn new(config: &Config) -> Self {
+        let (data, model) = (&config.data, &config.model);
+        let mel = Mel {
+            n_fft: model.n_fft as usize,
+            hop_samples: model.hop_length as usize,
+            n_mels: model.n_mels as usize,
+            f_min_hz: model.f_min,
+            f_max_hz: model.f_max.unwrap_or(f64::from(data.sample_rate) / 2.0),
+        };
         Settings {
+            format: FORMAT,
             rate_hz: data.sample_rate,
             trim_silence: data.trim_silence,
-            normalize: data.normalize_audio,
-            language: data.language.clone(),
-            tokenizer: tokenizer.fingerprint(),
+            loudness_lufs: data.normalize_audio.then_some(data.loudness_lufs),
+            mel: (data.cache_content == CacheContent::Mel).then_some(mel),
         }
     }
 
-    /// Name of the folder that holds features made with these settings.
+    /// Name of the folder that holds sound made with these settings.
     pub(super) fn folder(&self) -> String {
-        self.hasher().finalize().to_hex()[..16].to_owned()
+        blake3::hash(self.json().as_bytes()).to_hex()[..16].to_owned()
     }
 
-    /// Names a clip's features: covers everything that its row is made of.
-    pub(super) fn key(&self, utterance: &Utterance, audio: &Hash) -> Hash {
-        let mut hasher = self.hasher();
-        hasher.update(audio.as_bytes());
-        for text in [&utterance.id, &utterance.text, &utterance.speaker, self.language_of(utterance)] {
-            field(&mut hasher, text);
-        }
-        hasher.finalize()
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string(self).expect("plain numbers and switches")
     }
-
-    pub(super) fn language_of<'a>(&'a self, utterance: &'a Utterance) -> &'a String {
-        utterance.language.as_ref().unwrap_or(&self.language)
-    }
-
-    fn hasher(&self) -> Hasher {
-        // Taken apart by name: a new field does not compile until it is hashed.
-        let Settings { rate_hz, trim_silence, normalize, language, tokenizer } = self;
-        let mut hasher = Hasher::new();
-        hasher.update(&FORMAT.to_le_bytes()).update(&rate_hz.to_le_bytes());
-        hasher.update(&[u8::from(*trim_silence), u8::from(*normalize)]);
-        field(&mut hasher, language);
-        field(&mut hasher, tokenizer);
-        hasher
-    }
-}
-
-/// Length first, so that no two lists of fields give the same bytes.
-fn field(hasher: &mut Hasher, text: &str) {
-    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        let (language, tokenizer) = ("en".into(), "t".into());
-        Settings { rate_hz: 22050, trim_silence: true, normalize: true, language, tokenizer }
-    }
-
-    fn utterance() -> Utterance {
-        let (id, text, speaker) = ("a".into(), "hello".into(), "s".into());
-        Utterance { id, audio: "a.wav".into(), text, speaker, language: None }
-    }
-
     #[test]
-    fn every_input_changes_the_key() {
-        let audio = blake3::hash(b"audio");
-        let key = |s: &Settings, u: &Utterance| s.key(u, &audio);
-        let (s, u) = (settings(), utterance());
-        let mut keys = vec![
-            key(&s, &u),
-            s.key(&u, &blake3::hash(b"other")),
-            key(&Settings { rate_hz: 24000, ..s.clone() }, &u),
-            key(&Settings { trim_silence: false, ..s.clone() }, &u),
-            key(&Settings { normalize: false, ..s.clone() }, &u),
-            key(&Settings { tokenizer: "u".into(), ..s.clone() }, &u),
-            key(&s, &Utterance { text: "hallo".into(), ..u.clone() }),
-            key(&s, &Utterance { speaker: "t".into(), ..u.clone() }),
-            key(&s, &Utterance { language: Some("de".into()), ..u.clone() }),
-            // Moving a letter over a field's border is another input.
-            key(&s, &Utterance { id: "ah".into(), text: "ello".into(), ..u.clone() }),
+    fn every_setting_that_changes_the_sound_changes_the_folder() {
+        let changes: [fn(&mut Config); 11] = [
+            |_| (),
+            |c| c.data.sample_rate = 24_000,
+            |c| c.data.trim_silence = false,
+            |c| c.data.normalize_audio = false,
+            |c| c.data.loudness_lufs = -16.0,
+            |c| c.data.cache_content = CacheContent::Mel,
+            |c| (c.data.cache_content, c.model.n_fft) = (CacheContent::Mel, 2048),
+            |c| (c.data.cache_content, c.model.hop_length) = (CacheContent::Mel, 128),
+            |c| (c.data.cache_content, c.model.n_mels) = (CacheContent::Mel, 100),
+            |c| (c.data.cache_content, c.model.f_min) = (CacheContent::Mel, 50.0),
+            |c| (c.data.cache_content, c.model.f_max) = (CacheContent::Mel, Some(8_000.0)),
         ];
-        keys.sort_by_key(|key| *key.as_bytes());
-        keys.dedup();
-        assert_eq!(keys.len(), 10);
-        assert_eq!(
-            key(&s, &Utterance { audio: "elsewhere.wav".into(), ..u.clone() }),
-            key(&s, &u),
-            "content, not path"
-        );
+        let folder = |change: &fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            Settings::new(&config).folder()
+        };
+        let folders: std::collections::BTreeSet<_> = changes.iter().map(folder).collect();
+        assert_eq!(folders.len(), changes.len());
+        let mel_only: fn(&mut Config) = |c| c.model.n_mels = 100;
+        assert_eq!(folder(&mel_only), folder(&changes[0]), "samples do not depend on the mel geometry");
     }
 }

@@ -1,9 +1,10 @@
 //! `myxtts check`: what a corpus holds, and what is wrong with it.
 
 use super::{INTERRUPTED, progress};
-use crate::config::{Config, Overrides};
+use crate::config::{Config, CorpusFormat, Overrides};
 use crate::corpus;
-use crate::tools::check::{self, Bin, Summary};
+use crate::tools::check::{self, Bin, Fixed, Spread, Summary};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
@@ -17,14 +18,23 @@ const BAR_WIDTH: usize = 40;
 /// Exit code 0: no problem found; 1: problems found, each is listed with its path; 2: the corpus cannot be read at all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Corpus folder
+    /// Corpus folder, or a metadata file of one
     dir: PathBuf,
+    /// Layout of the corpus [default: found by looking]
+    #[arg(long)]
+    format: Option<CorpusFormat>,
+    /// Regular expression on the id; its first group is the speaker
+    #[arg(long, value_name = "REGEX")]
+    speaker_pattern: Option<String>,
     /// Settings of the run that will use it: limits, sample rate, language
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Clips decoded at a time [default: one per core]
     #[arg(long, value_name = "N")]
     num_workers: Option<usize>,
+    /// Write a cleaned copy of the metadata beside the original, without the rows that are better left out
+    #[arg(long)]
+    fix: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -33,10 +43,11 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("data.num_workers", args.num_workers);
+    flags.set("data.format", args.format).set("data.speaker_pattern", args.speaker_pattern.as_ref());
     let config = Config::resolve(args.config.as_deref(), flags)?;
     let workers = config.data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
     let stop = progress::stop_flag()?;
-    let corpus = corpus::read(&args.dir)?;
+    let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
     let bar = progress::bar(corpus.utterances.len() as u64, "checking");
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();
@@ -44,33 +55,46 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("interrupted");
         return Ok(ExitCode::from(INTERRUPTED));
     };
-    let text = if args.json { serde_json::to_string_pretty(&summary)? + "\n" } else { page(&summary) };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&summary)? + "\n",
+        false => format!("corpus      {}: {}\n{}", corpus.format, corpus.why, page(&summary)),
+    };
     print!("{text}");
+    if args.fix {
+        for Fixed { path, dropped } in
+            check::fix(&corpus, &summary, &args.dir).context("cannot write cleaned metadata")?
+        {
+            eprintln!("cleaned metadata without {dropped} rows: {}", path.display());
+        }
+    }
     Ok(if summary.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn page(summary: &Summary) -> String {
-    let Summary { rows, clips, hours, seconds, .. } = summary;
+    let Summary { rows, clips, hours, seconds, pace, tokenizer, .. } = summary;
+    let detected = match summary.detected_languages {
+        0 => String::new(),
+        number => format!(" ({number} detected)"),
+    };
     let mut text = format!(
         "clips       {clips} readable of {rows} rows\n\
          speech      {hours:.2} hours; a clip has {:.1} to {:.1} s, median {:.1}, mean {:.1}\n\
-         pace        {:.1} characters a second\n\
-         speakers    {}\nlanguages   {}\nrates (Hz)  {}\ncharacters  {}\n",
+         pace        {pace:.1} characters a second\ntokens      {tokenizer}\n\
+         speakers    {}\nlanguages   {}{detected}\nrates (Hz)  {}\ncharacters  {}\n",
         seconds.min,
         seconds.max,
         seconds.median,
         seconds.mean,
-        summary.pace,
         counts(&summary.speakers),
         counts(&summary.languages),
         counts(&summary.sample_rates_hz),
         counts(&summary.characters),
     );
-    text += &histogram(&summary.duration_bins);
+    text += &histogram("seconds", &summary.seconds);
+    text += &histogram("characters of text", &summary.text_length);
     let _ = writeln!(text, "problems    {}", summary.problems.len());
     for problem in &summary.problems {
-        let line = problem.line.map_or(String::new(), |line| format!(":{line}"));
-        let _ = writeln!(text, "  {}{line}: {}", problem.path.display(), problem.what);
+        let _ = writeln!(text, "  {problem}");
     }
     text
 }
@@ -86,12 +110,12 @@ fn counts<K: Display + Clone>(counts: &BTreeMap<K, usize>) -> String {
     format!("{}: {}", counts.len(), shown.collect::<Vec<_>>().join(", "))
 }
 
-fn histogram(bins: &[Bin]) -> String {
+fn histogram(name: &str, Spread { bins, .. }: &Spread) -> String {
     let most = bins.iter().map(|bin| bin.clips).max().unwrap_or(0).max(1);
-    let mut text = "seconds\n".to_owned();
-    for Bin { from_s, to_s, clips } in bins {
+    let mut text = format!("{name}\n");
+    for Bin { from, to, clips } in bins {
         let bar = "█".repeat((clips * BAR_WIDTH).div_ceil(most));
-        let _ = writeln!(text, "  {:>11}  {bar} {clips}", format!("{from_s} – {to_s}"));
+        let _ = writeln!(text, "  {:>11}  {bar} {clips}", format!("{from} – {to}"));
     }
     text
 }
@@ -102,8 +126,9 @@ mod tests {
 
     #[test]
     fn bars_are_in_proportion_and_none_vanishes() {
-        let bin = |from_s: f64, clips| Bin { from_s, to_s: from_s + 0.5, clips };
-        let text = histogram(&[bin(1.0, 80), bin(1.5, 0), bin(2.0, 1)]);
+        let bin = |from: f64, clips| Bin { from, to: from + 0.5, clips };
+        let bins = vec![bin(1.0, 80), bin(1.5, 0), bin(2.0, 1)];
+        let text = histogram("seconds", &Spread { bins, ..Spread::default() });
         let bars: Vec<usize> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
         assert_eq!(bars, [BAR_WIDTH, 0, 1]);
         assert!(text.contains("1.5 – 2   0\n"), "{text}");

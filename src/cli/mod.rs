@@ -1,5 +1,6 @@
 //! The command line. One file a command; each parses, calls the library, and prints.
 
+mod cache;
 mod check;
 mod completions;
 mod config;
@@ -10,7 +11,7 @@ mod sample_corpus;
 mod synth;
 mod train;
 
-use crate::cache;
+use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -42,6 +43,8 @@ enum Command {
     Train(Box<train::Args>),
     /// Turn a corpus into cached features (train does this by itself)
     Prepare(prepare::Args),
+    /// List cached features, or remove what is no longer needed
+    Cache(cache::Args),
     /// Report what is in a corpus and what is wrong with it
     Check(check::Args),
     /// Speak a text with a trained voice
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(*args),
         Command::Prepare(args) => prepare::run(args),
+        Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Devices(args) => devices::run(args),
@@ -87,7 +91,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS; // the reader of our output has seen enough
     }
-    let interrupted = matches!(error.downcast_ref(), Some(cache::Error::Interrupted { .. }));
+    let interrupted = matches!(error.downcast_ref(), Some(CacheError::Interrupted { .. }));
     let (mut facts, mut hints) = (Vec::new(), Vec::new());
     for cause in error.chain() {
         let text = cause.to_string();

@@ -2,7 +2,7 @@
 
 use super::progress;
 use crate::cache::{self, Report};
-use crate::config::{Config, Overrides};
+use crate::config::{CacheContent, Config, CorpusFormat, MaxFailures, Overrides};
 use crate::corpus::{self, Corpus};
 use crate::text::Tokenizer;
 use indicatif::HumanBytes;
@@ -12,17 +12,30 @@ use std::process::ExitCode;
 
 /// Turn a corpus into features, once; what is already there is kept
 ///
-/// Exit code 0: every clip has features; 1: some clips failed, no more than `max_failures`; 2: nothing usable came out.
+/// Exit code 0: every row of the metadata has features; 1: some clips failed, no more than `max_failures`, or rows were
+/// left out; 2: nothing usable came out.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Corpus folder
+    /// Corpus folder, or a metadata file of one
     dir: PathBuf,
+    /// Layout of the corpus [default: found by looking]
+    #[arg(long)]
+    format: Option<CorpusFormat>,
+    /// Regular expression on the id; its first group is the speaker
+    #[arg(long, value_name = "REGEX")]
+    speaker_pattern: Option<String>,
     /// Settings of the run that will use the features
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where features are kept [default: myxtts/features in the user's cache directory]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
+    /// What is kept of the sound [default: pcm]
+    #[arg(long, value_name = "CONTENT")]
+    cache_content: Option<CacheContent>,
+    /// Clips that may fail: a number, or a share such as 1% [default: 20]
+    #[arg(long, value_name = "N")]
+    max_failures: Option<MaxFailures>,
     /// Clips worked on at a time [default: one per core]
     #[arg(long, value_name = "N")]
     num_workers: Option<usize>,
@@ -37,17 +50,20 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("data.cache_dir", args.cache_dir.as_ref()).set("data.num_workers", args.num_workers);
-    let mut data = Config::resolve(args.config.as_deref(), flags)?.data;
+    flags.set("data.format", args.format).set("data.speaker_pattern", args.speaker_pattern.as_ref());
+    flags.set("data.cache_content", args.cache_content).set("data.max_failures", args.max_failures);
+    let mut config = Config::resolve(args.config.as_deref(), flags)?;
     // Features that end with this command would be made for nobody.
-    data.enable_caching = true;
+    config.data.enable_caching = true;
     let stop = progress::stop_flag()?;
-    let corpus = corpus::read(&args.dir)?;
-    let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &data.language);
+    let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
+    let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &config.data.language, config.data.tokenizer)?;
+    eprintln!("tokens: {}", tokenizer.describe());
     if args.verify {
-        cache::distrust(&data, &tokenizer)?;
+        cache::distrust(&config)?;
     }
     let bar = progress::bar(corpus.utterances.len() as u64, "preparing");
-    let opened = cache::open(&corpus.utterances, &tokenizer, &data, &progress::of_cache(&bar), &stop);
+    let opened = cache::open(&corpus.utterances, &tokenizer, &config, &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
     let (_, report) = opened?;
     if args.json {
@@ -55,18 +71,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         print(&corpus, &report)
     }
-    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let complete = report.failures.is_empty() && corpus.problems.is_empty();
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print(corpus: &Corpus, report: &Report) {
-    let Report { built, reused, failures, .. } = report;
+    let Report { built, encoded, reused, failures, .. } = report;
+    println!("corpus    {}: {}", corpus.format, corpus.why);
     println!("features  {}", report.path.display());
     println!("size      {}, {:.2} hours of speech", HumanBytes(report.bytes), report.seconds / 3600.0);
-    println!(
-        "clips     {built} built, {reused} reused ({:.1} % hits), {} failed",
-        100.0 * hit_rate(report),
-        failures.len()
-    );
+    let hits = 100.0 * hit_rate(report);
+    println!("clips     {built} built, {reused} reused ({hits:.1} % hits), {} failed", failures.len());
+    if *encoded > 0 {
+        println!("texts     {encoded} encoded anew; their sound was there");
+    }
     if report.damaged_shards > 0 {
         println!("damaged   {} files of features, built again", report.damaged_shards);
     }
@@ -86,6 +104,6 @@ fn print_json(corpus: &Corpus, report: &Report) -> anyhow::Result<()> {
 }
 
 fn hit_rate(report: &Report) -> f64 {
-    let clips = report.built + report.reused + report.failures.len();
+    let clips = report.built + report.encoded + report.reused + report.failures.len();
     report.reused as f64 / clips.max(1) as f64
 }

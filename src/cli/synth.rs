@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         speed: args.speed,
         seed: i64::from(args.seed),
     };
-    let unknown = voice.unknown(&text);
+    let unknown = voice.unknown(&text, args.language.as_deref());
     if !unknown.is_empty() {
         say(format!("note: the voice never heard these characters: {}", String::from_iter(unknown)));
     }

@@ -1,7 +1,7 @@
 //! `myxtts train`
 
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, OptimizationLevel, Overrides, Size};
+use crate::config::{Config, CorpusFormat, OptimizationLevel, Overrides, Size};
 use crate::feed::{Roles, apply_caps};
 use crate::train::checkpoint::{self, Checkpoint};
 use crate::train::{self, Outcome, Place, Prepared};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tch::Device;
 
-/// Train a voice from a corpus in LJSpeech layout. Flags win over the config file, and that over the presets.
+/// Train a voice from a corpus. Flags win over the config file, and that over the presets.
 #[derive(clap::Args)]
 pub struct Args {
     /// YAML file; `myxtts config` prints every key
@@ -22,6 +22,12 @@ pub struct Args {
     /// Corpus to validate on [default: a share of the training corpus, `val_split`]
     #[arg(long, value_name = "DIR")]
     val_data: Option<PathBuf>,
+    /// Layout of the corpus [default: found by looking]
+    #[arg(long)]
+    format: Option<CorpusFormat>,
+    /// Regular expression on the id; its first group is the speaker
+    #[arg(long, value_name = "REGEX")]
+    speaker_pattern: Option<String>,
     /// Where checkpoints go
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
@@ -153,6 +159,8 @@ impl Args {
         flags
             .set("data.dataset_path", self.train_data.as_ref())
             .set("data.val_data", self.val_data.as_ref())
+            .set("data.format", self.format)
+            .set("data.speaker_pattern", self.speaker_pattern.as_ref())
             .set("data.batch_size", self.batch_size)
             .set("data.num_workers", self.num_workers)
             .set("data.pipeline_buffer_size", self.buffer_size)

@@ -1,5 +1,6 @@
 //! What a key accepts: the type and range of a single value. Rules between keys are in `check`.
 
+use super::MaxFailures;
 use serde_json::Value;
 use std::ops::{Bound, RangeBounds};
 
@@ -9,6 +10,8 @@ pub(super) enum Accepts {
     Whole(u64, u64),
     Real(Bound<f64>, Bound<f64>),
     OneOf(&'static [&'static str]),
+    /// `20`, or `1%`.
+    CountOrPercent,
     /// A text that passes the test, and what to call such a text.
     Text(fn(&str) -> bool, &'static str),
 }
@@ -21,6 +24,7 @@ impl Accepts {
             Self::Whole(min, max) => whole(value).filter(|n| (min..=max).contains(n)).map(Value::from),
             Self::Real(low, high) => value.as_f64().filter(|x| (low, high).contains(x)).map(Value::from),
             Self::OneOf(names) => value.as_str().filter(|text| names.contains(text)).map(Value::from),
+            Self::CountOrPercent => MaxFailures::try_from(value.clone()).ok().map(Value::from),
             Self::Text(fits, _) => value.as_str().filter(|text| fits(text)).map(Value::from),
         }
     }
@@ -31,6 +35,7 @@ impl Accepts {
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Self::Real(low, high) => format!("a number {} and {}", lower(low), upper(high)),
             Self::OneOf(names) => names.join(", "),
+            Self::CountOrPercent => "a whole number, or a share such as 1%".into(),
             Self::Text(_, what) => what.into(),
         }
     }
@@ -81,15 +86,24 @@ pub(super) fn device_index(text: &str) -> Option<usize> {
 }
 
 /// `en`, `pt-br`, `zh-hant-tw`.
-pub(super) fn is_language(text: &str) -> bool {
+pub(crate) fn is_language(text: &str) -> bool {
     let mut parts = text.split('-');
     let first = parts.next().unwrap_or_default();
     let part_fits = |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphanumeric());
     (2..=3).contains(&first.len()) && first.bytes().all(|b| b.is_ascii_lowercase()) && parts.all(part_fits)
 }
 
+pub(super) fn is_language_or_auto(text: &str) -> bool {
+    text == "auto" || is_language(text)
+}
+
 pub(super) fn is_path(text: &str) -> bool {
     !text.trim().is_empty() && !text.contains('\0')
+}
+
+/// A regular expression with a group.
+pub(super) fn is_pattern(text: &str) -> bool {
+    regex::Regex::new(text).is_ok_and(|pattern| pattern.captures_len() > 1)
 }
 
 #[cfg(test)]
@@ -129,5 +143,11 @@ mod tests {
         }
         assert!(is_language("en") && is_language("pt-br") && is_language("zh-Hant-TW"));
         assert!(!is_language("") && !is_language("english") && !is_language("EN") && !is_language("en-"));
+    }
+
+    #[test]
+    fn a_speaker_pattern_has_a_group() {
+        assert!(is_pattern(r"^(p\d+)_") && is_pattern("(?i)^(?<speaker>[^_]+)_"));
+        assert!(!is_pattern("p\\d+") && !is_pattern("(") && !is_pattern("(?:a)") && !is_pattern(""));
     }
 }

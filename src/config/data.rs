@@ -1,7 +1,43 @@
 //! The `data` section: where recordings are, how they become features, and how batches are made and buffered.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CorpusFormat {
+    /// Found by looking
+    #[default]
+    Auto,
+    /// metadata.csv with `id|text` or `id|raw|normalised`, recordings in wavs/
+    Ljspeech,
+    /// metadata_train.csv and metadata_eval.csv
+    TwoFile,
+    /// `path|speaker|text` or `path|speaker|text|language`
+    Piper,
+    /// txt/SPEAKER/*.txt and wav48*/SPEAKER/
+    Vctk,
+    /// validated.tsv and clips/
+    CommonVoice,
+    /// JSON lines, as NeMo and Lhotse write them
+    Manifest,
+}
+
+impl fmt::Display for CorpusFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Ljspeech => "LJSpeech",
+            Self::TwoFile => "two-file",
+            Self::Piper => "Piper",
+            Self::Vctk => "VCTK",
+            Self::CommonVoice => "Common Voice",
+            Self::Manifest => "JSON manifest",
+        })
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -10,19 +46,29 @@ pub struct Data {
     pub dataset_path: Option<PathBuf>,
     /// Corpus folder for validation; without one, `val_split` of the training corpus is held out.
     pub val_data: Option<PathBuf>,
+    /// How the corpus is laid out.
+    pub format: CorpusFormat,
+    /// Its first group, found in an utterance's id, is the speaker.
+    pub speaker_pattern: Option<String>,
     pub train_split: f64,
     pub val_split: f64,
-    /// Language of utterances whose metadata names none.
+    /// Language of utterances whose metadata names none; `auto` detects it from each text.
     pub language: String,
+    /// What stands for a text: its characters, or the IPA phonemes that `espeak-ng` reads from it.
+    pub tokenizer: TokenizerKind,
     pub sample_rate: u32,
     pub trim_silence: bool,
     pub normalize_audio: bool,
+    /// Loudness that `normalize_audio` brings every clip to, in LUFS after EBU R128.
+    pub loudness_lufs: f64,
     /// Keep features on disk between runs; otherwise they live in a temporary folder of this run.
     pub enable_caching: bool,
     /// Default: `myxtts` in the user's cache directory.
     pub cache_dir: Option<PathBuf>,
-    /// Clips that may fail before the run stops.
-    pub max_failures: usize,
+    /// What the cache keeps of the sound: 16-bit samples, or mel frames in half precision.
+    pub cache_content: CacheContent,
+    /// Clips that may fail before the run stops: a number, or a share such as `1%`.
+    pub max_failures: MaxFailures,
     /// Utterances of mean length in a batch; the frame budget is this times the mean length.
     pub batch_size: usize,
     pub max_text_length: usize,
@@ -58,4 +104,81 @@ impl Data {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenizerKind {
+    /// Phonemes where `espeak-ng` is installed and reads every language of the corpus, else characters.
+    #[default]
+    Auto,
+    Characters,
+    Phonemes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheContent {
+    /// Any mel geometry can be made from them, on the GPU.
+    #[default]
+    Pcm,
+    /// For machines without a GPU: the transform is done once, and other mel settings need another cache.
+    Mel,
+}
+
+/// How many clips may fail. Written as `20` or as `1%`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value", into = "serde_json::Value")]
+pub enum MaxFailures {
+    Clips(usize),
+    Percent(f64),
+}
+
+impl MaxFailures {
+    /// The number of clips, of this many.
+    pub fn of(self, clips: usize) -> usize {
+        match self {
+            Self::Clips(number) => number,
+            Self::Percent(percent) => (percent * clips as f64 / 100.0) as usize,
+        }
+    }
+}
+
+impl FromStr for MaxFailures {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = |digits: &str| digits.trim_end().parse().ok().filter(|share| (0.0..=100.0).contains(share));
+        let taken = match text.strip_suffix('%') {
+            Some(digits) => percent(digits).map(Self::Percent),
+            None => text.parse().ok().map(Self::Clips),
+        };
+        taken.ok_or_else(|| format!("`{text}` is neither a number of clips nor a share such as 1%"))
+    }
+}
+
+impl fmt::Display for MaxFailures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clips(number) => write!(f, "{number}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl TryFrom<serde_json::Value> for MaxFailures {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        value.as_str().map_or_else(|| value.to_string(), String::from).parse()
+    }
+}
+
+impl From<MaxFailures> for serde_json::Value {
+    fn from(limit: MaxFailures) -> Self {
+        match limit {
+            MaxFailures::Clips(number) => number.into(),
+            MaxFailures::Percent(_) => limit.to_string().into(),
+        }
+    }
 }

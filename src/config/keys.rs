@@ -1,7 +1,7 @@
 //! Every key there is: its section, what it accepts, its other names. Keys are known by name across sections,
 //! because configs of older trainers keep `mixed_precision` in `data` or `sample_rate` in `model`.
 
-use super::accept::{Accepts, is_device, is_language, is_path};
+use super::accept::{Accepts, is_device, is_language_or_auto, is_path, is_pattern};
 use std::cmp::Reverse;
 use std::ops::Bound::{self, Excluded, Included};
 
@@ -68,15 +68,21 @@ const TRAINING: &[Key] = &[
 const DATA: &[Key] = &[
     path("dataset_path").or_null().alias(&["train_data"]).flag("--train-data"),
     path("val_data").or_null(),
+    one_of("format", &["auto", "ljspeech", "two-file", "piper", "vctk", "common-voice", "manifest"]),
+    text("speaker_pattern", is_pattern, r"a regular expression whose first group is the speaker, such as ^(p\d+)_")
+        .or_null(),
     real("train_split", Excluded(0.0), Included(1.0)),
     real("val_split", Included(0.0), Excluded(1.0)),
-    text("language", is_language, "a language code such as en or pt-br"),
+    text("language", is_language_or_auto, "auto, or a language code such as en or pt-br"),
+    one_of("tokenizer", &["auto", "characters", "phonemes"]),
     whole("sample_rate", 8_000, 192_000),
     switch("trim_silence"),
     switch("normalize_audio"),
+    real("loudness_lufs", Included(-40.0), Included(-5.0)),
     switch("enable_caching"),
     path("cache_dir").or_null(),
-    whole("max_failures", 0, 1_000_000_000),
+    one_of("cache_content", &["pcm", "mel"]),
+    Key::new("max_failures", Accepts::CountOrPercent),
     whole("batch_size", 1, 8_192),
     // The language tag takes one place, so a text needs two.
     whole("max_text_length", 2, 100_000),

@@ -13,7 +13,8 @@ mod preset;
 mod training;
 mod yaml;
 
-pub use data::Data;
+pub(crate) use accept::is_language;
+pub use data::{CacheContent, CorpusFormat, Data, MaxFailures, TokenizerKind};
 pub use error::{Error, Origin};
 pub use flags::Overrides;
 pub use model::{Model, Size};

@@ -1,7 +1,10 @@
 //! Built-in values of every key: the ground that files and flags build on.
 
 use super::layer::Layer;
-use super::{Config, Data, Model, OptimizationLevel, Schedule, Size, Training};
+use super::{
+    CacheContent, Config, CorpusFormat, Data, MaxFailures, Model, OptimizationLevel, Schedule, Size, TokenizerKind,
+    Training,
+};
 use serde::de::DeserializeOwned;
 
 /// The preset that the given size and level choose. Heads have 64 channels, which flash attention likes best.
@@ -80,15 +83,20 @@ fn data(given: &Layer) -> Data {
     Data {
         dataset_path: None,
         val_data: None,
+        format: CorpusFormat::Auto,
+        speaker_pattern: None,
         train_split: share(0.95, parsed(given, "val_split")),
         val_split: share(0.05, parsed(given, "train_split")),
-        language: "en".into(),
+        language: "auto".into(),
+        tokenizer: TokenizerKind::Auto,
         sample_rate: 22_050,
         trim_silence: true,
         normalize_audio: true,
+        loudness_lufs: -20.0,
         enable_caching: true,
         cache_dir: None,
-        max_failures: 20,
+        cache_content: CacheContent::Pcm,
+        max_failures: MaxFailures::Clips(20),
         batch_size: 32,
         max_text_length: 200,
         max_mel_frames: 800,

@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 /// Its presence says "this folder is a sample corpus, whole, made with these options".
 const MARKER: &str = "sample-corpus.json";
 /// Raise it when the same options would give other clips.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// As loud as clips are trained.
+const LOUDNESS_LUFS: f64 = -20.0;
 const MAX_CLIPS: usize = 20_000;
 const RATES_HZ: std::ops::RangeInclusive<u32> = 8_000..=48_000;
 
@@ -159,10 +161,11 @@ impl Marker {
     }
 
     fn speak(&self, sentence: &str) -> Result<Waveform, Error> {
-        Ok(audio::normalize(match self.voice {
+        let wave = match self.voice {
             Voice::Formant => formant::speak(sentence, self.rate_hz),
             _ => audio::resample(espeak::speak(sentence)?, self.rate_hz)?,
-        }))
+        };
+        Ok(audio::normalize(wave, LOUDNESS_LUFS))
     }
 }
 
@@ -195,7 +198,7 @@ mod tests {
                 voice
             );
             assert_eq!(done.get(), 3);
-            let corpus = crate::corpus::read(&at).unwrap();
+            let corpus = crate::corpus::read(&at, &Default::default()).unwrap();
             assert_eq!((corpus.utterances.len(), corpus.problems.len()), (3, 0));
             for utterance in corpus.utterances {
                 let wave = audio::decode(&utterance.audio).unwrap();
@@ -229,7 +232,7 @@ mod tests {
         let more = Options { clips: 4, ..options };
         assert!(!is_written(dir.path(), &more).unwrap());
         write(dir.path(), &more, &|_| ControlFlow::Continue(())).unwrap();
-        assert_eq!(crate::corpus::read(dir.path()).unwrap().utterances.len(), 4);
+        assert_eq!(crate::corpus::read(dir.path(), &Default::default()).unwrap().utterances.len(), 4);
         fs::remove_file(dir.path().join("wavs/sample-00001.wav")).unwrap();
         assert!(!is_written(dir.path(), &more).unwrap());
     }

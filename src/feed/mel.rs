@@ -7,6 +7,7 @@
 use super::batch::Batch;
 use super::packed::Packed;
 use crate::audio::mel::filterbank;
+use crate::cache::SoundBuf;
 use crate::config;
 use crate::loader::HostBatch;
 use serde::{Deserialize, Serialize};
@@ -60,15 +61,26 @@ impl MelExtractor {
         };
         let text = Packed::new(&host.text, moved);
         let frames = Packed::new(&host.frames, moved);
-        let samples = moved(Tensor::from_slice(&host.pcm)).to_kind(Kind::Float) / 32768.0;
-        let mel = (self.log_mel(&samples) - stats.mean) / stats.std * &frames.mask;
+        let mel = (self.sound(&host.sound, moved) - stats.mean) / stats.std * &frames.mask;
         Batch { tokens: moved(Tensor::from_slice(&host.tokens)).to_kind(Kind::Int64), mel, text, frames }
+    }
+
+    /// Log-mel frames of what the cache holds, `[frames, n_mels]`, not normalised.
+    fn sound(&self, sound: &SoundBuf, moved: impl Fn(Tensor) -> Tensor) -> Tensor {
+        match sound {
+            SoundBuf::Pcm(samples) => {
+                self.log_mel(&(moved(Tensor::from_slice(samples)).to_kind(Kind::Float) / 32768.0))
+            }
+            SoundBuf::Mel(frames) => {
+                let n_mels = self.filters.size()[1];
+                moved(Tensor::from_slice(frames)).to_kind(Kind::Float).view([-1, n_mels])
+            }
+        }
     }
 
     /// Sum, sum of squares and count of the values inside utterances: what `MelStats` is made from.
     pub fn moments(&self, host: &HostBatch) -> (f64, f64, f64) {
-        let samples = Tensor::from_slice(&host.pcm).to_device(self.device).to_kind(Kind::Float) / 32768.0;
-        let mel = self.log_mel(&samples);
+        let mel = self.sound(&host.sound, |tensor| tensor.to_device(self.device));
         let rows: Vec<Tensor> =
             host.frame_spans.iter().map(|span| mel.narrow(0, span.start as i64, span.len as i64)).collect();
         let values = Tensor::cat(&rows, 0).to_kind(Kind::Double);
@@ -93,8 +105,8 @@ impl MelStats {
         normalised * self.std + self.mean
     }
 
-    pub fn from_moments(moments: impl Iterator<Item = (f64, f64, f64)>) -> Self {
-        let (sum, squares, count) = moments.fold((0.0, 0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
+    pub fn from_moments(moments: Vec<(f64, f64, f64)>) -> Self {
+        let (sum, squares, count) = moments.into_iter().fold((0.0, 0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
         let mean = sum / count;
         MelStats { mean, std: (squares / count - mean * mean).max(1e-6).sqrt() }
     }

@@ -136,7 +136,7 @@ pub struct Producer {
 
 impl Producer {
     fn make(&mut self, pinned: bool) -> Result<(Batch, Delivery)> {
-        let host = self.loader.next().ok_or_else(|| anyhow!("a loader worker ended; its message is above"))?;
+        let host = self.loader.next().ok_or_else(|| anyhow!("a loader worker ended; its message is above"))??;
         let delivery = Delivery {
             resume_at: self.loader.position(),
             utterances: host.utterances(),

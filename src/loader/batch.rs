@@ -1,7 +1,7 @@
 //! One batch in host memory, and the clips it is made of.
 
 use super::layout::{Axis, Budget, Length, Span};
-use crate::cache::Cache;
+use crate::cache::{self, Cache, SoundBuf};
 
 /// The clips of a run that fit its budget, with their lengths in frames and tokens.
 pub struct Dataset {
@@ -9,7 +9,6 @@ pub struct Dataset {
     /// Indices into the cache, in corpus order.
     clips: Vec<usize>,
     lengths: Vec<Length>,
-    hop_samples: usize,
 }
 
 /// Clips that a run does not train on, by reason. Reported, never silent.
@@ -28,10 +27,10 @@ impl LeftOut {
 }
 
 impl Dataset {
-    pub fn new(cache: Cache, hop_samples: usize, max: Length) -> (Self, LeftOut) {
+    pub fn new(cache: Cache, max: Length) -> (Self, LeftOut) {
         let (mut clips, mut lengths, mut left_out) = (Vec::new(), Vec::new(), LeftOut::default());
         for index in 0..cache.len() {
-            let length = Length { frames: frames_of(cache.samples(index), hop_samples), tokens: cache.tokens(index) };
+            let length = Length { frames: cache.frames(index), tokens: cache.tokens(index) };
             if length.frames > max.frames {
                 left_out.too_many_frames += 1;
             } else if length.tokens > max.tokens {
@@ -43,7 +42,7 @@ impl Dataset {
                 lengths.push(length);
             }
         }
-        (Dataset { cache, clips, lengths, hop_samples }, left_out)
+        (Dataset { cache, clips, lengths }, left_out)
     }
 
     pub fn lengths(&self) -> &[Length] {
@@ -52,37 +51,31 @@ impl Dataset {
 
     /// Seconds of speech in the whole set.
     pub fn seconds(&self, rate_hz: u32) -> f64 {
-        self.lengths.iter().map(|l| l.frames * self.hop_samples).sum::<usize>() as f64 / f64::from(rate_hz)
+        self.lengths.iter().map(|l| l.frames * self.cache.hop_samples()).sum::<usize>() as f64 / f64::from(rate_hz)
     }
 
-    /// Lays the given clips into one batch.
-    pub fn batch(&self, clips: &[usize], budget: &Budget) -> HostBatch {
+    /// Lays the given clips into one batch. Fails where a clip turns out to be damaged.
+    pub fn batch(&self, clips: &[usize], budget: &Budget) -> Result<HostBatch, cache::Error> {
         let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
         let (text_spans, frame_spans) = budget.place(&lengths);
-        let mut pcm = vec![0i16; budget.frames * self.hop_samples];
+        let mut sound = self.cache.zeros(budget.frames);
         let mut tokens = vec![0i32; budget.tokens];
         for ((&clip, text), frames) in clips.iter().zip(&text_spans).zip(&frame_spans) {
-            let clip = self.cache.clip(self.clips[clip]);
-            let start = frames.start * self.hop_samples;
-            pcm[start..start + clip.pcm.len()].copy_from_slice(clip.pcm);
+            let clip = self.cache.clip(self.clips[clip])?;
+            sound.put(frames.start * self.cache.values_per_frame(), clip.sound);
             tokens[text.range()].copy_from_slice(clip.tokens);
         }
         let text = Axis::new(&text_spans, budget.tokens, budget.utterances, budget.longest_tokens);
         let frames = Axis::new(&frame_spans, budget.frames, budget.utterances, budget.longest_frames);
-        HostBatch { pcm, tokens, text, frames, text_spans, frame_spans }
+        Ok(HostBatch { sound, tokens, text, frames, text_spans, frame_spans })
     }
 }
 
-/// Frames of a clip: one at each hop from the first sample to the last (`librosa` with `center=True`).
-fn frames_of(samples: usize, hop_samples: usize) -> usize {
-    samples / hop_samples + 1
-}
-
-/// Fixed-size arrays of one batch. A `Batch` is the same on a device, with mel frames in place of samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Fixed-size arrays of one batch. A `Batch` is the same on a device, with mel frames in any case.
+#[derive(Clone, Debug, PartialEq)]
 pub struct HostBatch {
-    /// Samples; frame `t` is centred on sample `t * hop`.
-    pub pcm: Vec<i16>,
+    /// What the cache holds. Samples: frame `t` is centred on sample `t * hop`. Mel: `[frames, n_mels]`, 0 in gaps.
+    pub sound: SoundBuf,
     pub tokens: Vec<i32>,
     pub text: Axis,
     pub frames: Axis,

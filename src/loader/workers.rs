@@ -6,6 +6,7 @@
 use super::batch::{Dataset, HostBatch};
 use super::layout::Budget;
 use super::packer::{BatchPlan, plan};
+use crate::cache;
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -22,11 +23,14 @@ pub struct Position {
 pub struct Loader {
     source: Arc<Source>,
     /// Empty: batches are made in `next`, in the caller's thread.
-    queues: Vec<Receiver<HostBatch>>,
+    queues: Vec<Receiver<Made>>,
     threads: Vec<JoinHandle<()>>,
     turn: usize,
     position: Position,
 }
+
+/// A batch, or which file is damaged.
+type Made = Result<HostBatch, cache::Error>;
 
 struct Source {
     dataset: Arc<Dataset>,
@@ -68,7 +72,7 @@ impl Loader {
 
     /// `None` only when a worker died; its panic message has gone to stderr.
     #[allow(clippy::should_implement_trait)] // a position between batches is part of it, which an iterator has not
-    pub fn next(&mut self) -> Option<HostBatch> {
+    pub fn next(&mut self) -> Option<Made> {
         let batch = match self.queues.get(self.turn) {
             Some(queue) => queue.recv().ok()?,
             None => self.source.batch(self.position),
@@ -89,7 +93,7 @@ impl Drop for Loader {
     }
 }
 
-fn work(source: &Source, from: Position, worker: u64, workers: u64, queue: &SyncSender<HostBatch>) {
+fn work(source: &Source, from: Position, worker: u64, workers: u64, queue: &SyncSender<Made>) {
     let mut position = source.advance(from, worker);
     while queue.send(source.batch(position)).is_ok() {
         position = source.advance(position, workers);
@@ -97,7 +101,7 @@ fn work(source: &Source, from: Position, worker: u64, workers: u64, queue: &Sync
 }
 
 impl Source {
-    fn batch(&self, position: Position) -> HostBatch {
+    fn batch(&self, position: Position) -> Made {
         let plan = self.plan(position.epoch);
         self.dataset.batch(&plan[position.batch as usize], &self.budget)
     }
@@ -128,7 +132,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache;
     use crate::corpus::{self, sample};
     use crate::loader::Length;
     use crate::text::Tokenizer;
@@ -140,13 +143,13 @@ mod tests {
         let corpus = dir.path().join("corpus");
         let options = sample::Options { clips: 12, seed: 1, rate_hz: 16_000, voice: sample::Voice::Formant };
         sample::write(&corpus, &options, &|_| ControlFlow::Continue(())).unwrap();
-        let utterances = corpus::read(&corpus).unwrap().utterances;
+        let utterances = corpus::read(&corpus, &corpus::Options::default()).unwrap().utterances;
         let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), "en")));
-        let mut data = crate::config::Config::default().data;
-        (data.sample_rate, data.cache_dir) = (16_000, Some(dir.path().join("cache")));
+        let mut config = crate::config::Config::default();
+        (config.data.sample_rate, config.data.cache_dir) = (16_000, Some(dir.path().join("cache")));
         let stop = AtomicBool::new(false);
-        let (cache, _) = cache::open(&utterances, &tokenizer, &data, &|_| (), &stop).unwrap();
-        let (dataset, left_out) = Dataset::new(cache, 256, Length { frames: 2000, tokens: 500 });
+        let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop).unwrap();
+        let (dataset, left_out) = Dataset::new(cache, Length { frames: 2000, tokens: 500 });
         assert_eq!(left_out.total(), 0);
         (dir, Arc::new(dataset))
     }
@@ -154,7 +157,7 @@ mod tests {
     fn batches(dataset: &Arc<Dataset>, from: Position, workers: usize, count: usize) -> Vec<HostBatch> {
         let budget = Budget::packed(dataset.lengths(), 3);
         let mut loader = Loader::start(dataset.clone(), budget, 9, from, workers, 4);
-        (0..count).map(|_| loader.next().unwrap()).collect()
+        (0..count).map(|_| loader.next().unwrap().unwrap()).collect()
     }
 
     #[test]
@@ -173,7 +176,7 @@ mod tests {
         let budget = Budget::packed(dataset.lengths(), 3);
         let mut loader = Loader::start(dataset.clone(), budget, 9, Position::default(), 3, 4);
         for _ in 0..7 {
-            loader.next().unwrap();
+            loader.next().unwrap().unwrap();
         }
         let position = loader.position();
         assert!(batches(&dataset, position, 1, 7) == straight[7..]);

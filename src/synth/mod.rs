@@ -49,6 +49,9 @@ pub struct Synthesizer {
 impl Synthesizer {
     pub fn load(checkpoint: &Path, device: Device) -> Result<Self> {
         let checkpoint = Checkpoint::open(checkpoint)?;
+        if let Some(note) = checkpoint.tokenizer.check()? {
+            eprintln!("note: {note}");
+        }
         let config = &checkpoint.config;
         let mut store = VarStore::new(device);
         let voice = Voice::new(&store.root(), &config.model, checkpoint.tokenizer.vocab_size(), Kind::Float)?;
@@ -69,18 +72,19 @@ impl Synthesizer {
     }
 
     /// Characters of `text` that the voice was not trained on and cannot speak.
-    pub fn unknown(&self, text: &str) -> Vec<char> {
-        self.tokenizer.unknown(text)
+    pub fn unknown(&self, text: &str, language: Option<&str>) -> Vec<char> {
+        self.tokenizer.unknown(text, language.unwrap_or(&self.language))
     }
 
     pub fn speak(&self, text: &str, language: Option<&str>, options: &Options) -> Result<Vec<f32>> {
-        let unknown = self.unknown(text);
+        let language = self.tokenizer.language(text, language.unwrap_or(&self.language));
+        let unknown = self.tokenizer.unknown(text, language);
         let known = |letter: char| letter.is_alphanumeric() && !unknown.contains(&letter);
         ensure!(
-            normalize(text).chars().any(known),
+            normalize(text, language).chars().any(known),
             "the text has no letters or digits that the voice knows, so there is nothing to speak"
         );
-        let tokens = self.tokenizer.encode(text, language.unwrap_or(&self.language));
+        let tokens = self.tokenizer.encode(text, language)?;
         tch::manual_seed(options.seed);
         let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, options, self.device));
         Ok(limit(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel)))))

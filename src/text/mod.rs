@@ -1,7 +1,16 @@
-//! Transcripts as numbers: one spelling for what sounds the same, then a character vocabulary with language tags.
+//! Transcripts as numbers: the words a speaker says, then ids of characters or phonemes, with a language tag.
 
+mod detect;
+mod error;
+mod expand;
+mod language;
+mod letters;
 mod normalize;
+mod phonemes;
 mod tokenizer;
 
-pub use normalize::normalize;
+pub use crate::config::TokenizerKind as Kind;
+pub use detect::detect;
+pub use error::Error;
+pub use normalize::{normalize, uncovered};
 pub use tokenizer::Tokenizer;

@@ -1,147 +1,267 @@
-//! Characters to ids, with a language tag in front: 0 padding, 1 unknown, then language tags, then characters.
+//! Texts to ids, with a language tag in front: 0 is padding, 1 unknown. Characters: tags, then the corpus's characters.
+//! Phonemes: the fixed vocabulary, then tags.
 
+use super::detect::{Detector, detect};
+use super::error::Error;
 use super::normalize::{self, normalize};
+use super::phonemes::{self, POOL};
+use crate::config::TokenizerKind as Kind;
 use crate::corpus::Utterance;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Every vocabulary holds these, so that a voice fitted to a few sentences can be asked for others.
+/// Every vocabulary of characters holds these, so that a voice fitted to a few sentences can be asked for others.
 const BASE: &str = "abcdefghijklmnopqrstuvwxyz !\"'(),-.:;?";
 const UNKNOWN: i32 = 1;
-const FIRST_TAG: usize = 2;
+const FIRST: usize = 2;
+const AUTO: &str = "auto";
 const DEFAULT_LANGUAGE: &str = "en";
+/// A language detected in less of a corpus is a mistake of the detector more often than a language.
+const LEAST_SHARE: f64 = 0.02;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Vocabulary")]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Tokenizer {
     languages: Vec<String>,
-    characters: Vec<char>,
+    /// Taken where none is named and none can be detected: the corpus's most frequent.
+    usual: String,
+    symbols: Symbols,
+    /// Not stored: why these symbols, where they were chosen and not asked for.
+    why: Option<String>,
+    detector: Arc<Detector>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Symbols {
+    Characters(Vec<char>),
+    Phonemes { espeak_ng: String },
+}
+
+impl PartialEq for Tokenizer {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.languages, &self.usual, &self.symbols) == (&other.languages, &other.usual, &other.symbols)
+    }
 }
 
 impl Tokenizer {
     /// Fitted on the whole corpus, before any split: the vocabulary is part of every cached feature's key.
-    /// `language` is that of utterances that name none.
-    pub fn of_corpus(utterances: &[Utterance], language: &str) -> Self {
-        Self::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language))))
+    /// `language` is that of utterances that name none, or `auto`.
+    pub fn of_corpus(utterances: &[Utterance], language: &str, kind: Kind) -> Result<Self, Error> {
+        let texts = || utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language)));
+        if kind == Kind::Characters {
+            return Ok(Self::fit(texts()));
+        }
+        match (Self::phonemes(texts()), kind) {
+            (Ok(tokenizer), _) => Ok(tokenizer),
+            (Err(error), Kind::Phonemes) => Err(error),
+            (Err(error), _) => {
+                let fact = error.to_string().lines().next().unwrap_or_default().to_owned();
+                Ok(Self { why: Some(fact), ..Self::fit(texts()) })
+            }
+        }
     }
 
-    /// Learns the letters and languages of a corpus from its (text, language) pairs.
-    pub fn fit<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut languages = BTreeSet::new();
+    /// Characters: learns the letters and languages of a corpus from its (text, language) pairs.
+    pub fn fit<'a>(texts: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Self {
+        let (languages, usual) = languages(texts.clone());
+        let mut fitted = Self::new(languages, usual, Symbols::Characters(Vec::new()));
         let mut characters: BTreeSet<char> = BASE.chars().collect();
         for (text, language) in texts {
-            languages.insert(named(language));
-            characters.extend(normalize(text).chars());
+            characters.extend(normalize(text, fitted.language(text, language)).chars());
         }
-        let languages = languages.into_iter().map(String::from).collect();
-        Self { languages, characters: characters.into_iter().collect() }
+        fitted.symbols = Symbols::Characters(characters.into_iter().collect());
+        fitted
     }
 
-    /// The language tag, then a token for each character of the normalised text.
-    pub fn encode(&self, text: &str, language: &str) -> Vec<i32> {
-        let tag = self.languages.binary_search_by(|known| known.as_str().cmp(named(language)));
-        let tag = tag.map_or(UNKNOWN, |index| (FIRST_TAG + index) as i32);
-        std::iter::once(tag).chain(normalize(text).chars().map(|letter| self.id(letter))).collect()
+    fn phonemes<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, Error> {
+        let espeak_ng = POOL.version()?;
+        let (languages, usual) = languages(texts);
+        languages.iter().try_for_each(|language| POOL.check(language))?;
+        Ok(Self::new(languages, usual, Symbols::Phonemes { espeak_ng }))
+    }
+
+    fn new(languages: Vec<String>, usual: String, symbols: Symbols) -> Self {
+        let codes: Vec<&str> = languages.iter().map(String::as_str).collect();
+        let detector = Arc::new(Detector::of(&codes));
+        Self { languages, usual, symbols, why: None, detector }
+    }
+
+    /// The language tag, then a token for each character or phoneme of the normalised text. `language` may be `auto`.
+    /// Threads may share a tokenizer: each that asks has a process of its own.
+    pub fn encode(&self, text: &str, language: &str) -> Result<Vec<i32>, Error> {
+        let language = self.language(text, language);
+        let plain = normalize(text, language);
+        let tag = self.languages.binary_search_by(|known| known.as_str().cmp(language));
+        let mut ids = Vec::with_capacity(1 + plain.len());
+        ids.push(tag.map_or(UNKNOWN, |index| (self.first_tag() + index) as i32));
+        match &self.symbols {
+            Symbols::Characters(_) => ids.extend(plain.chars().map(|letter| self.id(letter))),
+            Symbols::Phonemes { .. } => {
+                let positions = phonemes::read(&plain, language, &POOL)?;
+                ids.extend(positions.into_iter().map(|at| at.map_or(UNKNOWN, |at| (FIRST + at) as i32)));
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Many at once, in their order; the first error ends it.
+    pub fn encode_all(&self, texts: &[(&str, &str)], workers: usize) -> Result<Vec<Vec<i32>>, Error> {
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Vec<(usize, Vec<i32>)>, Error> {
+            let mut done = Vec::new();
+            while let Some((index, (text, language))) = at(texts, next.fetch_add(1, Ordering::Relaxed)) {
+                done.push((index, self.encode(text, language)?));
+            }
+            Ok(done)
+        };
+        let done = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(work)).collect();
+            let joined = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect::<Result<Vec<_>, _>>()
+        })?;
+        let mut all: Vec<_> = done.into_iter().flatten().collect();
+        all.sort_unstable_by_key(|(index, _)| *index);
+        Ok(all.into_iter().map(|(_, ids)| ids).collect())
+    }
+
+    /// The code that a text is read by: `auto` is detected among the languages this tokenizer knows.
+    pub fn language<'a>(&'a self, text: &str, language: &'a str) -> &'a str {
+        match language {
+            "" => &self.usual,
+            AUTO => {
+                let found = self.detector.detect(text);
+                let known = |code: &str| self.languages.iter().find(|known| known.split('-').next() == Some(code));
+                found.and_then(known).unwrap_or(&self.usual)
+            }
+            named => named,
+        }
     }
 
     pub fn vocab_size(&self) -> usize {
-        FIRST_TAG + self.languages.len() + self.characters.len()
+        let symbols = match &self.symbols {
+            Symbols::Characters(characters) => characters.len(),
+            Symbols::Phonemes { .. } => *phonemes::COUNT,
+        };
+        FIRST + self.languages.len() + symbols
     }
 
-    /// The characters of the normalised text that this vocabulary lacks, each once.
-    pub fn unknown(&self, text: &str) -> Vec<char> {
-        let letters: BTreeSet<char> = normalize(text).chars().collect();
-        letters.into_iter().filter(|&letter| self.id(letter) == UNKNOWN).collect()
+    /// The characters of the normalised text that this vocabulary lacks, each once. Phonemes lack none.
+    pub fn unknown(&self, text: &str, language: &str) -> Vec<char> {
+        let Symbols::Characters(characters) = &self.symbols else { return Vec::new() };
+        let letters: BTreeSet<char> = normalize(text, self.language(text, language)).chars().collect();
+        letters.into_iter().filter(|letter| characters.binary_search(letter).is_err()).collect()
     }
 
-    /// Equal for two tokenizers exactly when they encode every text alike.
+    /// Which symbols, and why where they were chosen: "characters (espeak-ng: not found, …)".
+    pub fn describe(&self) -> String {
+        match (&self.symbols, &self.why) {
+            (Symbols::Phonemes { espeak_ng }, _) => format!("phonemes, by espeak-ng {espeak_ng}"),
+            (Symbols::Characters(_), Some(why)) => format!("characters ({why})"),
+            (Symbols::Characters(_), None) => "characters".into(),
+        }
+    }
+
+    /// For a tokenizer out of a checkpoint: an error where it cannot work here, a note where it may work differently.
+    pub fn check(&self) -> Result<Option<String>, Error> {
+        let Symbols::Phonemes { espeak_ng } = &self.symbols else { return Ok(None) };
+        self.languages.iter().try_for_each(|language| POOL.check(language))?;
+        let installed = POOL.version()?;
+        let note = format!("the voice learned phonemes of espeak-ng {espeak_ng}; {installed} is installed");
+        Ok((installed != *espeak_ng).then_some(note))
+    }
+
+    /// Equal for two tokenizers exactly when they encode every text alike: phonemes are those of the installed program.
     pub fn fingerprint(&self) -> String {
-        let content = (normalize::VERSION, &self.languages, &self.characters);
+        let installed = match &self.symbols {
+            Symbols::Phonemes { espeak_ng } => POOL.version().unwrap_or_else(|_| espeak_ng.clone()),
+            Symbols::Characters(_) => String::new(),
+        };
+        let symbols = match &self.symbols {
+            Symbols::Characters(characters) => Some(characters),
+            Symbols::Phonemes { .. } => None,
+        };
+        let content = (normalize::VERSION, &self.languages, &self.usual, symbols, installed, *phonemes::COUNT);
         blake3::hash(format!("{content:?}").as_bytes()).to_hex()[..32].to_string()
     }
 
+    fn first_tag(&self) -> usize {
+        match &self.symbols {
+            Symbols::Characters(_) => FIRST,
+            Symbols::Phonemes { .. } => FIRST + *phonemes::COUNT,
+        }
+    }
+
     fn id(&self, letter: char) -> i32 {
-        let first = FIRST_TAG + self.languages.len();
-        self.characters.binary_search(&letter).map_or(UNKNOWN, |index| (first + index) as i32)
+        let Symbols::Characters(characters) = &self.symbols else { return UNKNOWN };
+        let first = FIRST + self.languages.len();
+        characters.binary_search(&letter).map_or(UNKNOWN, |index| (first + index) as i32)
     }
 }
 
-fn named(language: &str) -> &str {
-    if language.is_empty() { DEFAULT_LANGUAGE } else { language }
+fn at<'a>(texts: &[(&'a str, &'a str)], index: usize) -> Option<(usize, (&'a str, &'a str))> {
+    texts.get(index).map(|text| (index, *text))
 }
 
-/// A vocabulary as a file has it: it may be out of order, and then ids would silently mean other letters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Vocabulary {
-    languages: Vec<String>,
-    characters: Vec<char>,
+/// The languages that are named, and those detected often enough; and the most frequent of all.
+fn languages<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> (Vec<String>, String) {
+    let (mut named, mut detected) = (BTreeMap::<&str, usize>::new(), BTreeMap::<&str, usize>::new());
+    for (text, language) in texts {
+        match language {
+            AUTO => detect(text).into_iter().for_each(|code| *detected.entry(code).or_default() += 1),
+            "" => *named.entry(DEFAULT_LANGUAGE).or_default() += 1,
+            code => *named.entry(code).or_default() += 1,
+        }
+    }
+    let all: usize = detected.values().sum();
+    detected.retain(|_, count| *count as f64 >= LEAST_SHARE * all as f64);
+    for (code, count) in detected {
+        *named.entry(code).or_default() += count;
+    }
+    let usual = named.iter().max_by_key(|(_, count)| **count).map_or(DEFAULT_LANGUAGE, |(code, _)| code).to_owned();
+    named.entry(DEFAULT_LANGUAGE).or_default();
+    let known = named.iter().filter(|(code, count)| **count > 0 || **code == usual);
+    (known.map(|(code, _)| (*code).to_owned()).collect(), usual)
 }
 
-impl TryFrom<Vocabulary> for Tokenizer {
+/// A tokenizer as a file has it: it may be out of order, and then ids would silently mean other letters.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+enum Stored {
+    Characters { languages: Vec<String>, usual: String, characters: Vec<char> },
+    Phonemes { languages: Vec<String>, usual: String, espeak_ng: String },
+}
+
+impl TryFrom<Stored> for Tokenizer {
     type Error = &'static str;
 
-    fn try_from(Vocabulary { languages, characters }: Vocabulary) -> Result<Self, Self::Error> {
-        if !languages.is_sorted_by(|a, b| a < b) || !characters.is_sorted_by(|a, b| a < b) {
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        let (languages, usual, symbols) = match stored {
+            Stored::Characters { languages, usual, characters } => (languages, usual, Symbols::Characters(characters)),
+            Stored::Phonemes { languages, usual, espeak_ng } => (languages, usual, Symbols::Phonemes { espeak_ng }),
+        };
+        let sorted = match &symbols {
+            Symbols::Characters(characters) => characters.is_sorted_by(|a, b| a < b),
+            Symbols::Phonemes { .. } => true,
+        };
+        if !sorted || !languages.is_sorted_by(|a, b| a < b) {
             return Err("tokenizer: languages and characters must be sorted, each once");
         }
-        Ok(Self { languages, characters })
+        Ok(Self::new(languages, usual, symbols))
+    }
+}
+
+impl From<Tokenizer> for Stored {
+    fn from(Tokenizer { languages, usual, symbols, .. }: Tokenizer) -> Self {
+        match symbols {
+            Symbols::Characters(characters) => Stored::Characters { languages, usual, characters },
+            Symbols::Phonemes { espeak_ng } => Stored::Phonemes { languages, usual, espeak_ng },
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn english() -> Tokenizer {
-        Tokenizer::fit([("Hello, world.", "en")].into_iter())
-    }
-
-    /// Truth: the order of ids in the module's first line; the base vocabulary in code-point order starts with " !\"'".
-    #[test]
-    fn ids_are_tag_then_characters() {
-        let tokenizer = english();
-        assert_eq!(tokenizer.encode(" !\"'", "en"), [2, 4, 5, 6], "the leading space is no part of the text");
-        assert_eq!(tokenizer.encode("A b", ""), tokenizer.encode("a  b", "en"));
-        assert_eq!(tokenizer.encode("ß", "de"), [1, 1]);
-        assert_eq!(tokenizer.vocab_size(), 2 + 1 + BASE.chars().count());
-        assert_eq!(tokenizer.unknown("straße? ß!"), ['ß']);
-    }
-
-    #[test]
-    fn persian_letters_are_learned() {
-        let text = "می‌خواهم به خانه بروم؟";
-        let tokenizer = Tokenizer::fit([(text, "fa"), ("Home.", "en")].into_iter());
-        let ids = tokenizer.encode(text, "fa");
-        assert_eq!(ids.len(), 1 + text.chars().count());
-        assert!(ids.iter().all(|&id| id > UNKNOWN) && ids[0] == 3);
-        assert_eq!(english().unknown(text).len(), text.chars().filter(|c| *c != ' ').collect::<BTreeSet<_>>().len());
-    }
-
-    #[test]
-    fn json_round_trip_and_order() {
-        let tokenizer = Tokenizer::fit([("Grüße", "de"), ("été", "fr")].into_iter());
-        let json = serde_json::to_string(&tokenizer).unwrap();
-        assert_eq!(serde_json::from_str::<Tokenizer>(&json).unwrap(), tokenizer);
-        let shuffled = r#"{"languages":["fr","de"],"characters":["a"]}"#;
-        assert!(serde_json::from_str::<Tokenizer>(shuffled).unwrap_err().to_string().contains("sorted"));
-    }
-
-    #[test]
-    fn fingerprint_follows_the_vocabulary() {
-        assert_eq!(english().fingerprint(), Tokenizer::fit([("World, hello!", "en")].into_iter()).fingerprint());
-        assert_ne!(english().fingerprint(), Tokenizer::fit([("Hello", "de")].into_iter()).fingerprint());
-        assert_ne!(english().fingerprint(), Tokenizer::fit([("Grüße", "en")].into_iter()).fingerprint());
-    }
-
-    proptest! {
-        #[test]
-        fn ids_stay_inside_the_vocabulary(seen in any::<String>(), text in any::<String>(), language in "[a-z]{0,3}") {
-            let tokenizer = Tokenizer::fit([(seen.as_str(), "en")].into_iter());
-            let ids = tokenizer.encode(&text, &language);
-            prop_assert!(ids.iter().all(|&id| id >= 1 && (id as usize) < tokenizer.vocab_size()));
-            prop_assert!(tokenizer.unknown(&seen).is_empty());
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use crate::cache::{self, Cache};
 use crate::config::{Config, Data};
-use crate::corpus::{self, Utterance};
+use crate::corpus::{self, Corpus, Utterance};
 use crate::feed::{MelExtractor, MelStats};
 use crate::loader::{Budget, Dataset, LeftOut, Length, plan};
 use crate::text::Tokenizer;
@@ -30,11 +30,14 @@ pub struct Prepared {
 
 impl Prepared {
     /// Measured once, then part of every checkpoint.
-    pub fn mel_stats(&self, config: &Config) -> MelStats {
+    pub fn mel_stats(&self, config: &Config) -> Result<MelStats> {
         let extractor = MelExtractor::new(&config.model, config.data.sample_rate, Device::Cpu);
         let plans = plan(self.train.lengths(), &self.budget, config.training.seed, 0);
-        let batches = plans.iter().take(STATS_BATCHES).map(|clips| self.train.batch(clips, &self.budget));
-        tch::no_grad(|| MelStats::from_moments(batches.map(|batch| extractor.moments(&batch))))
+        let moments = plans.iter().take(STATS_BATCHES).map(|clips| {
+            let batch = self.train.batch(clips, &self.budget)?;
+            Ok(tch::no_grad(|| extractor.moments(&batch)))
+        });
+        Ok(MelStats::from_moments(moments.collect::<Result<Vec<_>>>()?))
     }
 }
 
@@ -50,24 +53,31 @@ pub fn prepare(
     let path = data.dataset_path.as_deref().context(
         "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
     )?;
-    let all = read(path, &mut findings)?;
-    let tokenizer = tokenizer.unwrap_or_else(|| Tokenizer::of_corpus(&all, &data.language));
-    let unknown: BTreeSet<char> = all.iter().flat_map(|utterance| tokenizer.unknown(&utterance.text)).collect();
-    if !unknown.is_empty() {
-        let unknown = String::from_iter(unknown);
-        findings.push(format!("{}: the voice does not know these characters: {unknown}", path.display()));
-    }
-    let (train, validation) = match &data.val_data {
-        Some(path) => (all, read(path, &mut findings)?),
-        None => split(all, data),
-    };
-    let hop = config.model.hop_length as usize;
-    let mut dataset = |utterances: &[Utterance], name: &str| -> Result<Dataset> {
-        let (cache, report) = cache::open(utterances, &tokenizer, data, progress, stop)?;
+    let corpus = read(path, data, &mut findings, &mut notes)?;
+    let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
+    let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
+    let fit = || Tokenizer::of_corpus(&corpus.utterances, &data.language, data.tokenizer);
+    let tokenizer = tokenizer.map_or_else(fit, Ok)?;
+    notes.extend(tokenizer.check()?);
+    notes.push(format!("tokens: {}", tokenizer.describe()));
+    findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
+    // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
+    let mut open = |utterances: &[Utterance]| -> Result<Cache> {
+        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop)?;
         findings.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
-        Ok(fitting(cache, hop, data, name, &mut notes))
+        Ok(cache)
     };
-    let (train, validation) = (dataset(&train, "training")?, dataset(&validation, "validation")?);
+    let whole = open(&corpus.utterances)?;
+    let (train, validation) = match (corpus.into_parts(), held_out) {
+        ((train, _), Some(held_out)) => (part(&whole, &train), open(&held_out.utterances)?),
+        ((train, Some(validation)), None) => (part(&whole, &train), part(&whole, &validation)),
+        ((all, None), None) => {
+            let (train, validation) = split(all, data);
+            (part(&whole, &train), part(&whole, &validation))
+        }
+    };
+    let (train, validation) =
+        (fitting(train, data, "training", &mut notes), fitting(validation, data, "validation", &mut notes));
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
@@ -89,15 +99,28 @@ fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     (corpus::split(train, 1.0 - data.train_split).0, validation)
 }
 
-fn read(path: &Path, findings: &mut Vec<String>) -> Result<Vec<Utterance>> {
-    let corpus = corpus::read(path)?;
+fn read(path: &Path, data: &Data, findings: &mut Vec<String>, notes: &mut Vec<String>) -> Result<Corpus> {
+    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    notes.push(format!("{}: read as {}: {}", path.display(), corpus.format, corpus.why));
     findings.extend(corpus.problems.iter().map(|problem| problem.to_string()));
-    Ok(corpus.utterances)
+    Ok(corpus)
 }
 
-fn fitting(cache: Cache, hop: usize, data: &Data, name: &str, notes: &mut Vec<String>) -> Dataset {
+/// What a resumed run's voice cannot read in this corpus.
+fn unknown(utterances: &[Utterance], tokenizer: &Tokenizer, language: &str) -> Option<String> {
+    let of =
+        |utterance: &Utterance| tokenizer.unknown(&utterance.text, utterance.language.as_deref().unwrap_or(language));
+    let unknown: BTreeSet<char> = utterances.iter().flat_map(of).collect();
+    (!unknown.is_empty()).then(|| format!("the voice does not know these characters: {}", String::from_iter(unknown)))
+}
+
+fn part(cache: &Cache, utterances: &[Utterance]) -> Cache {
+    cache.part(&utterances.iter().map(|utterance| utterance.id.as_str()).collect())
+}
+
+fn fitting(cache: Cache, data: &Data, name: &str, notes: &mut Vec<String>) -> Dataset {
     let max = Length { frames: data.max_mel_frames, tokens: data.max_text_length };
-    let (dataset, left_out) = Dataset::new(cache, hop, max);
+    let (dataset, left_out) = Dataset::new(cache, max);
     if left_out.total() > 0 {
         let LeftOut { too_many_frames, too_many_tokens, fewer_frames_than_tokens } = left_out;
         notes.push(format!(

@@ -124,7 +124,7 @@ pub fn train(
             && logged.is_ok()
             && (last || state.step.is_multiple_of(training.val_step))
         {
-            let (loss, written) = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))?;
+            let (loss, written) = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))??;
             best = state.best_loss.is_none_or(|before| loss < before);
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
             outcome.validation_loss = Some(loss);
@@ -189,7 +189,7 @@ fn start(config: &Config, data: &Prepared, resume: Option<&Checkpoint>, device: 
             checkpoint.load_optimizer(&step.store, &mut step.optimizer)?;
             checkpoint.state.clone()
         }
-        None => State::new(data.mel_stats(config)),
+        None => State::new(data.mel_stats(config)?),
     };
     Ok((step, state))
 }

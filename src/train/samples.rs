@@ -44,21 +44,21 @@ impl Validation {
     }
 
     /// The mean loss over all held-out clips, and whether everything could be logged.
-    pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> (f64, Result<()>) {
+    pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
         tch::manual_seed(SEED);
-        let losses = tch::no_grad(|| self.losses(voice));
+        let losses = tch::no_grad(|| self.losses(voice))?;
         let loss = losses.iter().sum();
         let names = Losses::NAMES.map(|name| format!("validation/{name}"));
         let mut figures: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(losses).collect();
         figures.push(("validation/loss", loss));
         let logged = metrics.log(step, &figures).and_then(|()| tch::no_grad(|| self.speak(voice, metrics, step)));
-        (loss, logged)
+        Ok((loss, logged))
     }
 
-    fn losses(&self, voice: &Voice) -> [f64; 3] {
+    fn losses(&self, voice: &Voice) -> Result<[f64; 3]> {
         let (mut sums, mut frames) = ([0.0; 3], 0.0);
         for clips in plan(self.dataset.lengths(), &self.budget, 0, 0) {
-            let host = self.dataset.batch(&clips, &self.budget);
+            let host = self.dataset.batch(&clips, &self.budget)?;
             let batch = self.extractor.batch(&host, &self.stats, false);
             let weight = host.speech_frames() as f64;
             for (sum, part) in sums.iter_mut().zip(voice.losses(&batch, false).parts()) {
@@ -66,12 +66,12 @@ impl Validation {
             }
             frames += weight;
         }
-        sums.map(|sum| sum / frames)
+        Ok(sums.map(|sum| sum / frames))
     }
 
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.
     fn speak(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<()> {
-        let host = self.dataset.batch(&[0], &self.budget);
+        let host = self.dataset.batch(&[0], &self.budget)?;
         let batch = self.extractor.batch(&host, &self.stats, false);
         let (text, frames) = (host.text_spans[0], host.frame_spans[0]);
         let recorded = batch.mel.narrow(0, 0, frames.len as i64);

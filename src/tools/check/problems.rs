@@ -1,13 +1,19 @@
 //! What is wrong with a corpus, clip by clip.
 
-use super::{Measure, median};
+use super::measure::Measure;
+use super::spread::median;
 use crate::config::Config;
 use crate::corpus::Corpus;
 use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
 use std::path::PathBuf;
 
 const MAX_CLIPPED_SHARE: f64 = 0.001;
 const MAX_SILENT_SHARE: f64 = 0.6;
+/// One per cent of full scale; recordings usually stay below a tenth of that.
+const MAX_DC_OFFSET: f64 = 0.01;
 /// Below this many clips a median pace says little.
 const PACE_MIN_CLIPS: usize = 20;
 /// Robust standard deviations (1.4826 × median absolute deviation) of the logarithm of the pace, ...
@@ -17,14 +23,17 @@ const PACE_MIN_FACTOR: f64 = 1.5;
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Problem {
+    /// The recording; for a row that could not be used, the metadata.
     pub path: PathBuf,
+    /// Where the recording's row is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<usize>,
+    pub metadata: Option<PathBuf>,
+    pub line: usize,
     pub kind: Kind,
     pub what: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Metadata,
@@ -32,51 +41,114 @@ pub enum Kind {
     TooLong,
     TooShort,
     TextTooLong,
+    /// The tokenizer refuses the text.
+    Text,
+    /// Digits and signs whose words are not known in the text's language.
+    UncoveredNumbers,
+    UnknownCharacters,
     Clipping,
     Silence,
+    DcOffset,
     /// Characters per second far from the median: often a transcript of another clip.
     Pace,
+    DuplicateAudio,
+    DuplicateText,
+}
+
+impl Kind {
+    /// Whether a clip is better left out. The others are worth a look, and can be trained on.
+    pub fn spoils(self) -> bool {
+        !matches!(self, Kind::Clipping | Kind::DcOffset | Kind::UnknownCharacters | Kind::DuplicateText)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { path, metadata, line, what, .. } = self;
+        match metadata {
+            None => write!(f, "{}:{line}: {what}", path.display()),
+            Some(file) => {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                write!(f, "{}: {what} ({name}:{line})", path.display())
+            }
+        }
+    }
 }
 
 /// Metadata first, then clip by clip in corpus order.
 pub(super) fn problems(corpus: &Corpus, config: &Config, measures: &[Result<Measure, String>]) -> Vec<Problem> {
     let rows = corpus.problems.iter().map(|row| {
-        let (path, line) = (row.file.clone(), Some(row.line));
-        Problem { path, line, kind: Kind::Metadata, what: row.what.clone() }
+        let (path, line, what) = (row.file.clone(), row.line, row.what.clone());
+        Problem { path, metadata: None, line, kind: Kind::Metadata, what }
     });
-    let pace = Pace::of(measures);
-    let clips = corpus.utterances.iter().zip(measures).flat_map(|(utterance, measure)| {
+    let (pace, again) = (Pace::of(measures), repeats(corpus, measures));
+    let clips = measures.iter().zip(again).enumerate().flat_map(|(index, (measure, again))| {
         let found = match measure {
             Err(what) => vec![(Kind::Unreadable, what.clone())],
-            Ok(measure) => clip_problems(measure, config, &pace),
+            Ok(measure) => [clip_problems(measure, config, &pace), again].concat(),
         };
-        let path = utterance.audio.clone();
-        found.into_iter().map(move |(kind, what)| Problem { path: path.clone(), line: None, kind, what })
+        found.into_iter().map(move |(kind, what)| of_clip(corpus, index, kind, what))
     });
     rows.chain(clips).collect()
 }
 
+fn of_clip(corpus: &Corpus, index: usize, kind: Kind, what: String) -> Problem {
+    let origin = corpus.origins.get(index);
+    let metadata = origin.and_then(|origin| corpus.files.get(origin.file)).cloned();
+    let line = origin.map_or(0, |origin| origin.line);
+    Problem { path: corpus.utterances[index].audio.clone(), metadata, line, kind, what }
+}
+
 fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(Kind, String)> {
     let (max_frames, max_tokens) = (config.data.max_mel_frames, config.data.max_text_length);
-    let Measure { frames, tokens, seconds, .. } = clip;
+    let Measure { frames, seconds, language, .. } = clip;
+    let tokens = *clip.tokens.as_ref().unwrap_or(&0);
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let checks = [
-        (
-            *frames > max_frames,
-            Kind::TooLong,
-            format!("{seconds:.1} s, {frames} frames, above max_mel_frames {max_frames}"),
-        ),
-        (frames < tokens, Kind::TooShort, format!("{frames} frames for {tokens} tokens, each of which needs one")),
-        (*tokens > max_tokens, Kind::TextTooLong, format!("{tokens} tokens, above max_text_length {max_tokens}")),
-        (
-            clip.clipped_share > MAX_CLIPPED_SHARE,
-            Kind::Clipping,
-            format!("{} of its samples are at full scale", percent(clip.clipped_share)),
-        ),
-        (clip.silent_share > MAX_SILENT_SHARE, Kind::Silence, format!("{} silence", percent(clip.silent_share))),
-        (pace.is_odd(clip), Kind::Pace, pace.tell(clip)),
+    let unknown = || clip.unknown.iter().map(|letter| format!("{letter:?}")).collect::<Vec<_>>().join(" ");
+    let checks: [(bool, Kind, &dyn Fn() -> String); 10] = [
+        (*frames > max_frames, Kind::TooLong, &|| {
+            format!("{seconds:.1} s, {frames} frames, above max_mel_frames {max_frames}")
+        }),
+        (*frames < tokens, Kind::TooShort, &|| format!("{frames} frames for {tokens} tokens, each of which needs one")),
+        (tokens > max_tokens, Kind::TextTooLong, &|| format!("{tokens} tokens, above max_text_length {max_tokens}")),
+        (clip.tokens.is_err(), Kind::Text, &|| clip.tokens.as_ref().err().cloned().unwrap_or_default()),
+        (!clip.uncovered.is_empty(), Kind::UncoveredNumbers, &|| {
+            format!("no words are known in `{language}` for {}: write them out", clip.uncovered.join(" "))
+        }),
+        (!clip.unknown.is_empty(), Kind::UnknownCharacters, &|| format!("no sound is known for {}", unknown())),
+        (clip.clipped_share > MAX_CLIPPED_SHARE, Kind::Clipping, &|| {
+            format!("{} of its samples are at full scale", percent(clip.clipped_share))
+        }),
+        (clip.silent_share > MAX_SILENT_SHARE, Kind::Silence, &|| format!("{} silence", percent(clip.silent_share))),
+        (clip.dc_offset.abs() > MAX_DC_OFFSET, Kind::DcOffset, &|| {
+            format!("its mean is off zero by {} of full scale", percent(clip.dc_offset))
+        }),
+        (pace.is_odd(clip), Kind::Pace, &|| pace.tell(clip)),
     ];
-    checks.into_iter().filter(|(found, ..)| *found).map(|(_, kind, what)| (kind, what)).collect()
+    checks.iter().filter(|(found, ..)| *found).map(|(_, kind, what)| (*kind, what())).collect()
+}
+
+/// For each clip, the earlier ones that it repeats.
+fn repeats(corpus: &Corpus, measures: &[Result<Measure, String>]) -> Vec<Vec<(Kind, String)>> {
+    let (mut sounds, mut texts) = (HashMap::new(), HashMap::new());
+    let one = |(index, measure): (usize, &Result<Measure, String>)| {
+        let Ok(clip) = measure else { return vec![] };
+        let utterance = &corpus.utterances[index];
+        let name = |first: usize| corpus.utterances[first].audio.display();
+        let sound = earlier(&mut sounds, clip.sound, index);
+        let sound = sound.map(|first| (Kind::DuplicateAudio, format!("the same sound as {}", name(first))));
+        // Several speakers may read the same sentence.
+        let text = earlier(&mut texts, (&utterance.speaker, clip.text), index);
+        let text = text.map(|first| (Kind::DuplicateText, format!("the same text as {}", name(first))));
+        sound.into_iter().chain(text).collect()
+    };
+    measures.iter().enumerate().map(one).collect()
+}
+
+/// The first index that had this key.
+fn earlier<K: Hash + Eq>(seen: &mut HashMap<K, usize>, key: K, index: usize) -> Option<usize> {
+    let first = *seen.entry(key).or_insert(index);
+    (first != index).then_some(first)
 }
 
 /// The usual pace of the corpus, and how far from it a clip may be. In logarithms: half as fast is as odd as twice.

@@ -1,12 +1,9 @@
-//! Edges and loudness: every clip starts where speech starts, at about the same level.
+//! Every clip starts where speech starts and ends where it ends.
 
 use super::Waveform;
 
 /// Quieter than this against the loudest frame (40 dB) is silence.
 const SILENCE_RATIO: f32 = 0.01;
-/// -20 dBFS, about the level of LJSpeech.
-const TARGET_RMS: f32 = 0.1;
-const MAX_PEAK: f32 = 0.95;
 
 /// Cuts silent edges, but keeps 50 ms of them: soft onsets are quieter than the threshold.
 pub fn trim_silence(mut wave: Waveform) -> Waveform {
@@ -21,21 +18,9 @@ pub fn trim_silence(mut wave: Waveform) -> Waveform {
     wave
 }
 
-/// One gain for the whole clip: to `TARGET_RMS`, or less where the peak would pass `MAX_PEAK`.
-pub fn normalize(mut wave: Waveform) -> Waveform {
-    let level = rms(&wave.samples);
-    if level > 0.0 {
-        let peak = wave.samples.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
-        let gain = (TARGET_RMS / level).min(MAX_PEAK / peak);
-        wave.samples.iter_mut().for_each(|sample| *sample *= gain);
-    }
-    wave
-}
-
-/// Summed in f64: f32 loses the small samples of a long clip.
 fn rms(samples: &[f32]) -> f32 {
-    let energy: f64 = samples.iter().map(|&sample| f64::from(sample).powi(2)).sum();
-    (energy / samples.len().max(1) as f64).sqrt() as f32
+    let energy: f32 = samples.iter().map(|sample| sample * sample).sum();
+    (energy / samples.len().max(1) as f32).sqrt()
 }
 
 #[cfg(test)]
@@ -59,14 +44,5 @@ mod tests {
         assert_eq!(trim_silence(wave(clip.clone())).samples, clip);
         assert_eq!(trim_silence(wave(vec![0.0; 90])).samples.len(), 90);
         assert_eq!(trim_silence(wave(vec![])).samples.len(), 0);
-    }
-
-    #[test]
-    fn level_is_set_and_the_peak_is_held() {
-        let level = rms(&normalize(wave([0.3, -0.3].repeat(50))).samples);
-        assert!((level - TARGET_RMS).abs() < 1e-6);
-        let spiky = normalize(wave([vec![0.0; 999], vec![0.2]].concat()));
-        assert!((spiky.samples[999] - MAX_PEAK).abs() < 1e-6);
-        assert_eq!(normalize(wave(vec![0.0; 5])).samples, vec![0.0; 5]);
     }
 }

@@ -1,0 +1,146 @@
+//! Writing the table of a corpus.
+
+use super::roster::{About, Entry, Place, Ready, Text, language_of, row_checksum, text_key};
+use super::shard::Shard;
+use super::stamp::Stamp;
+use super::{Error, atomic};
+use crate::corpus::Utterance;
+use arrow_array::{
+    ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    UInt32Array, UInt64Array,
+};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use blake3::Hash;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Everything a table is made of.
+pub(super) struct Draft<'a> {
+    pub utterances: &'a [&'a Utterance],
+    pub entries: &'a [&'a Entry],
+    /// What relative paths of recordings start from.
+    pub base: &'a Path,
+    pub language: &'a str,
+    pub tokenizer: &'a str,
+    pub shards: &'a [Shard],
+    pub places: &'a HashMap<Hash, Place>,
+}
+
+impl Draft<'_> {
+    pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
+        let write = |file: &mut _| {
+            let batch = self.batch()?;
+            let mut writer = FileWriter::try_new_buffered(file, &batch.schema())?;
+            writer.write(&batch)?;
+            writer.finish()
+        };
+        atomic(path, write).map_err(|error| Error::arrow(path, error))
+    }
+
+    /// One batch: columns that a warm start reads lie together, and tokens are reached without a search.
+    fn batch(&self) -> Result<RecordBatch, ArrowError> {
+        let (places, shards) = self.places();
+        let columns: Vec<(&str, ArrayRef)> = [self.words(&places)?, placed(&places), self.stamped()].concat();
+        let about = About { tokenizer: self.tokenizer.to_owned(), corpus: self.common_folder(), shards };
+        let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+        let field =
+            |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
+        let metadata = HashMap::from([("about".to_owned(), about)]);
+        let schema = Schema::new_with_metadata(columns.iter().map(field).collect::<Vec<_>>(), metadata);
+        RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
+    }
+
+    fn words(&self, places: &[Place]) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
+        let key =
+            |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
+        let text = Text { language: String::new(), tokens: vec![] };
+        let nothing = Ready { source: Hash::from_bytes([0; 32]), text };
+        let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
+        let checksum = |row: usize| {
+            let (utterance, Ready { source, text }) = (self.utterances[row], made[row]);
+            row_checksum([&utterance.id, &utterance.speaker, &text.language], &text.tokens, source, places[row])
+        };
+        let strings =
+            |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
+        let audio = self.utterances.iter().map(|u| self.base.join(&u.audio).as_os_str().as_bytes().to_vec());
+        Ok(vec![
+            ("id", Arc::new(strings(|utterance| &utterance.id))),
+            ("speaker", Arc::new(strings(|utterance| &utterance.speaker))),
+            ("language", Arc::new(StringArray::from_iter_values(made.iter().map(|ready| &ready.text.language)))),
+            ("tokens", lists(&made)?),
+            ("text", hashes(self.utterances.iter().map(|utterance| key(utterance)))?),
+            ("audio", Arc::new(BinaryArray::from_iter_values(audio))),
+            ("source", hashes(made.iter().map(|ready| ready.source))?),
+            (
+                "failure",
+                Arc::new(StringArray::from_iter(self.entries.iter().map(|entry| entry.outcome.as_ref().err()))),
+            ),
+            ("checksum", Arc::new(UInt64Array::from_iter_values((0..made.len()).map(checksum)))),
+        ])
+    }
+
+    fn stamped(&self) -> Vec<(&'static str, ArrayRef)> {
+        let stamp = |of: fn(&Stamp) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(self.entries.iter().map(|entry| of(&entry.stamp))))
+        };
+        vec![
+            ("bytes", stamp(|stamp| stamp.bytes)),
+            ("modified_ns", stamp(|stamp| stamp.modified_ns)),
+            ("changed_ns", stamp(|stamp| stamp.changed_ns)),
+        ]
+    }
+
+    /// The place of every entry, with shards numbered as they are met; and those shards.
+    fn places(&self) -> (Vec<Place>, Vec<(String, [i64; 3])>) {
+        let (mut numbers, mut shards) = (HashMap::new(), vec![]);
+        let mut number = |old: u32| {
+            *numbers.entry(old).or_insert_with(|| {
+                let Shard { path, stamp, .. } = &self.shards[old as usize];
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                shards.push((name, [stamp.bytes, stamp.modified_ns, stamp.changed_ns]));
+                shards.len() as u32 - 1
+            })
+        };
+        let nowhere = Place { shard: 0, batch: 0, row: 0, samples: 0 };
+        let mut place = |entry: &&Entry| {
+            let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
+            place.map_or(nowhere, |place| Place { shard: number(place.shard), ..*place })
+        };
+        (self.entries.iter().map(&mut place).collect(), shards)
+    }
+
+    fn common_folder(&self) -> PathBuf {
+        let mut folders = self.utterances.iter().map(|u| self.base.join(u.audio.parent().unwrap_or(Path::new(""))));
+        let mut common = folders.next().unwrap_or_default();
+        for folder in folders {
+            while !folder.starts_with(&common) && common.pop() {}
+        }
+        common
+    }
+}
+
+fn placed(places: &[Place]) -> Vec<(&'static str, ArrayRef)> {
+    let place = |of: fn(&Place) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(places.iter().map(of))) };
+    vec![
+        ("shard", place(|place| place.shard)),
+        ("batch", place(|place| place.batch)),
+        ("row", place(|place| place.row)),
+        ("samples", place(|place| place.samples)),
+    ]
+}
+
+fn hashes(hashes: impl Iterator<Item = Hash>) -> Result<ArrayRef, ArrowError> {
+    let bytes: Vec<u8> = hashes.flat_map(|hash| *hash.as_bytes()).collect();
+    Ok(Arc::new(FixedSizeBinaryArray::try_new(32, Buffer::from_vec(bytes), None)?))
+}
+
+fn lists(made: &[&Ready]) -> Result<ArrayRef, ArrowError> {
+    let ends = OffsetBuffer::from_lengths(made.iter().map(|ready| ready.text.tokens.len()));
+    let values: Vec<i32> = made.iter().flat_map(|ready| ready.text.tokens.iter().copied()).collect();
+    let item = Arc::new(Field::new("item", DataType::Int32, false));
+    Ok(Arc::new(ListArray::try_new(item, ends, Arc::new(Int32Array::from(values)), None)?))
+}

@@ -1,0 +1,120 @@
+//! The sound of a clip as it is kept: samples or mel frames, in a shard or in memory.
+
+use super::settings::Settings;
+use crate::audio::{self, Waveform, mel::Extractor};
+use arrow_buffer::ToByteSlice;
+use half::f16;
+use std::path::Path;
+
+/// 13 hours at 22 kHz. Beyond it a single clip would not fit the 32-bit offsets of a shard.
+const MAX_SAMPLES: usize = 1 << 30;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sound<'a> {
+    /// 16-bit samples at the training rate.
+    Pcm(&'a [i16]),
+    /// Log-mel frames, `[1 + samples / hop, n_mels]`.
+    Mel(&'a [f16]),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum SoundBuf {
+    Pcm(Vec<i16>),
+    Mel(Vec<f16>),
+}
+
+impl Sound<'_> {
+    /// Number of values.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Sound::Pcm(samples) => samples.len(),
+            Sound::Mel(frames) => frames.len(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Sound::Pcm(samples) => samples.to_byte_slice(),
+            Sound::Mel(frames) => frames.to_byte_slice(),
+        }
+    }
+
+    /// Finds every accident; it need not resist an attacker, who could write the checksum too.
+    pub(super) fn checksum(&self) -> u64 {
+        checksum(blake3::Hasher::new().update(self.bytes()))
+    }
+}
+
+impl SoundBuf {
+    pub fn as_sound(&self) -> Sound<'_> {
+        match self {
+            SoundBuf::Pcm(samples) => Sound::Pcm(samples),
+            SoundBuf::Mel(frames) => Sound::Mel(frames),
+        }
+    }
+
+    /// Copies a clip to where it belongs in a batch of the same cache.
+    pub fn put(&mut self, start: usize, sound: Sound) {
+        match (self, sound) {
+            (SoundBuf::Pcm(all), Sound::Pcm(clip)) => all[start..start + clip.len()].copy_from_slice(clip),
+            (SoundBuf::Mel(all), Sound::Mel(clip)) => all[start..start + clip.len()].copy_from_slice(clip),
+            _ => unreachable!("a cache holds one form of sound"),
+        }
+    }
+}
+
+pub(super) fn checksum(hasher: &blake3::Hasher) -> u64 {
+    let (start, _) = hasher.finalize().as_bytes().split_first_chunk().map_or(([0; 8], &[][..]), |(a, b)| (*a, b));
+    u64::from_le_bytes(start)
+}
+
+/// From a recording to what is kept of it; knows nothing of threads.
+pub(super) struct Maker<'a> {
+    settings: &'a Settings,
+    extractor: Option<Extractor>,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Self {
+        let extractor = settings.mel.map(|mel| {
+            Extractor::new(settings.rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz)
+        });
+        Maker { settings, extractor }
+    }
+
+    /// The sound and its length in samples, or why there is none.
+    pub(super) fn make(&self, path: &Path) -> Result<(SoundBuf, u32), String> {
+        let wave = self.wave(path).map_err(|error| reason(path, &error))?;
+        match wave.samples.len() {
+            0 => Err("no samples".into()),
+            count @ 1..=MAX_SAMPLES => Ok((self.keep(&wave), count as u32)),
+            many => Err(format!("{many} samples, more than the {MAX_SAMPLES} a clip may have")),
+        }
+    }
+
+    fn wave(&self, path: &Path) -> Result<Waveform, audio::Error> {
+        let wave = audio::decode(path)?;
+        let wave = audio::resample(wave, self.settings.rate_hz)?;
+        let wave = if self.settings.trim_silence { audio::trim_silence(wave) } else { wave };
+        Ok(match self.settings.loudness_lufs {
+            Some(target) => audio::normalize(wave, target),
+            None => wave,
+        })
+    }
+
+    fn keep(&self, wave: &Waveform) -> SoundBuf {
+        match &self.extractor {
+            None => SoundBuf::Pcm(wave.samples.iter().map(|x| (x.clamp(-1.0, 1.0) * 32767.0).round() as i16).collect()),
+            Some(extractor) => {
+                SoundBuf::Mel(extractor.log_mel(&wave.samples).iter().map(|&value| f16::from_f32(value)).collect())
+            }
+        }
+    }
+}
+
+/// The fact alone: a failure names the file already, and its hint would be repeated for every clip.
+fn reason(path: &Path, error: &audio::Error) -> String {
+    let text = error.to_string();
+    let fact = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
+    fact.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,60 @@
+//! What a file looks like from outside, so that a warm start reads no recording and no shard in full.
+//!
+//! As git does for its index: a file whose size and times are unchanged is taken to be unchanged. The times include
+//! the inode's own (ctime), which no program can set, so a file put back with its old modification time is noticed.
+//! Rot on the medium leaves the times alone; the checksum that every clip is held against finds that.
+
+use blake3::Hash;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A file changed this recently may change again within one tick of its file system's clock, unnoticed.
+const UNSETTLED_NS: i64 = 2_000_000_000;
+const NS: i64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub bytes: i64,
+    pub modified_ns: i64,
+    pub changed_ns: i64,
+}
+
+impl Stamp {
+    /// Of what cannot be looked at, or is no file.
+    pub const ABSENT: Stamp = Stamp { bytes: -1, modified_ns: 0, changed_ns: 0 };
+    /// Equal to no file's: ask again next time.
+    pub const NEVER: Stamp = Stamp { bytes: -2, modified_ns: 0, changed_ns: 0 };
+
+    pub fn of(path: &Path) -> Self {
+        fs::metadata(path).ok().filter(Metadata::is_file).map_or(Self::ABSENT, |meta| Self::new(&meta))
+    }
+
+    pub fn new(meta: &Metadata) -> Self {
+        Stamp {
+            bytes: meta.size() as i64,
+            modified_ns: meta.mtime() * NS + meta.mtime_nsec(),
+            changed_ns: meta.ctime() * NS + meta.ctime_nsec(),
+        }
+    }
+
+    /// What may be relied on later.
+    pub fn settled(self) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i64);
+        if self.modified_ns + UNSETTLED_NS < now { self } else { Self::NEVER }
+    }
+}
+
+/// Digest of a file's bytes, with the stamp it had before the first was read.
+pub(super) fn digest(path: &Path) -> io::Result<(Stamp, Hash)> {
+    // A named pipe would make `open` wait for ever, so look before opening.
+    let meta = fs::metadata(path)?;
+    if !meta.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::open(path)?)?;
+    Ok((Stamp::new(&meta), hasher.finalize()))
+}

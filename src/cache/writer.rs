@@ -1,0 +1,214 @@
+//! Writing shards: rows are gathered, written under a temporary name, synced, and named after their digest.
+
+use super::settings::Settings;
+use super::sound::SoundBuf;
+use super::{Error, shard};
+use arrow_array::{
+    Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
+    UInt64Array,
+};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use blake3::Hash;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) const TEMPORARY: &str = "shard.tmp";
+/// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
+const SHARD_BYTES: usize = 64 << 20;
+/// What is gathered in memory before it is written.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Appends recordings to shards in a folder that no other process writes to.
+pub(super) struct Writer {
+    dir: PathBuf,
+    schema: SchemaRef,
+    batch: Columns,
+    open: Option<FileWriter<Hashing>>,
+    written_bytes: usize,
+}
+
+impl Writer {
+    pub(super) fn new(dir: &Path, settings: &Settings) -> Self {
+        let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
+        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0 }
+    }
+
+    /// Takes a recording; returns the shard that it filled, if it filled one.
+    pub(super) fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) -> Result<Option<PathBuf>, Error> {
+        self.batch.push(source, samples, sound);
+        let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
+        filled.map_err(|error| self.abandon(error))
+    }
+
+    /// Completes the shard at hand: writes, syncs, and gives it its name.
+    pub(super) fn seal(&mut self) -> Result<Option<PathBuf>, Error> {
+        self.try_seal().map_err(|error| self.abandon(error))
+    }
+
+    fn flush_or_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+        self.flush()?;
+        if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
+    }
+
+    fn try_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+        self.flush()?;
+        let Some(mut open) = self.open.take() else { return Ok(None) };
+        open.finish()?;
+        let Hashing { file, hasher } = open.into_inner()?;
+        file.sync_all()?;
+        let path = self.dir.join(shard::name(&hasher.finalize()));
+        fs::rename(self.temporary(), &path)?;
+        File::open(&self.dir)?.sync_all()?;
+        self.written_bytes = 0;
+        Ok(Some(path))
+    }
+
+    fn flush(&mut self) -> Result<(), ArrowError> {
+        if self.batch.samples.is_empty() {
+            return Ok(());
+        }
+        self.written_bytes += self.batch.bytes();
+        let batch = self.take_batch().finish(&self.schema)?;
+        if self.open.is_none() {
+            let file = File::create(self.temporary())?;
+            self.open = Some(FileWriter::try_new(Hashing { file, hasher: blake3::Hasher::new() }, &self.schema)?);
+        }
+        self.open.as_mut().map_or(Ok(()), |open| open.write(&batch))
+    }
+
+    fn take_batch(&mut self) -> Columns {
+        let empty = Columns::new(self.batch.n_mels);
+        std::mem::replace(&mut self.batch, empty)
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.dir.join(TEMPORARY)
+    }
+
+    /// After a failed write the file's end is unknown: it can no longer become a shard.
+    fn abandon(&mut self, error: ArrowError) -> Error {
+        (self.open, _) = (None, self.take_batch());
+        // At once: a full disk needs the room for the table of the clips that are done.
+        let _ = fs::remove_file(self.temporary());
+        Error::arrow(&self.temporary(), error)
+    }
+}
+
+/// Shards that were not sealed leave nothing behind, also those of a build that was killed.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.temporary());
+    }
+}
+
+/// A file and the digest of what was written to it. Unbuffered: nearly every write is a whole column.
+struct Hashing {
+    file: File,
+    hasher: blake3::Hasher,
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Whoever opens a shard elsewhere finds in its metadata how the sound was made.
+fn schema(settings: &Settings) -> SchemaRef {
+    let sound = match &settings.mel {
+        None => Field::new_list("pcm", sample(), false),
+        Some(mel) => Field::new_list("mel", frame(mel.n_mels), false),
+    };
+    let fields = vec![
+        Field::new("source", DataType::FixedSizeBinary(32), false),
+        Field::new("samples", DataType::UInt32, false),
+        Field::new("checksum", DataType::UInt64, false),
+        sound,
+    ];
+    let metadata = HashMap::from([("settings".to_owned(), settings.json())]);
+    Arc::new(Schema::new_with_metadata(fields, metadata))
+}
+
+fn sample() -> FieldRef {
+    Arc::new(Field::new("item", DataType::Int16, false))
+}
+
+fn frame(n_mels: usize) -> FieldRef {
+    Arc::new(Field::new_fixed_size_list("item", band(), n_mels as i32, false))
+}
+
+fn band() -> FieldRef {
+    Arc::new(Field::new("item", DataType::Float16, false))
+}
+
+struct Columns {
+    source: Vec<u8>,
+    samples: Vec<u32>,
+    checksum: Vec<u64>,
+    sound: SoundBuf,
+    /// Samples or frames of each row.
+    lengths: Vec<usize>,
+    /// None keeps samples.
+    n_mels: Option<usize>,
+}
+
+impl Columns {
+    fn new(n_mels: Option<usize>) -> Self {
+        let sound = if n_mels.is_some() { SoundBuf::Mel(vec![]) } else { SoundBuf::Pcm(vec![]) };
+        Columns { source: vec![], samples: vec![], checksum: vec![], sound, lengths: vec![], n_mels }
+    }
+
+    fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) {
+        self.source.extend(source.as_bytes());
+        self.samples.push(samples);
+        self.checksum.push(sound.as_sound().checksum());
+        let values = match (&mut self.sound, sound) {
+            (SoundBuf::Pcm(all), SoundBuf::Pcm(values)) => append(all, values),
+            (SoundBuf::Mel(all), SoundBuf::Mel(values)) => append(all, values),
+            _ => unreachable!("one maker, one form"),
+        };
+        self.lengths.push(values / self.n_mels.unwrap_or(1));
+    }
+
+    fn bytes(&self) -> usize {
+        self.sound.as_sound().bytes().len()
+    }
+
+    fn finish(self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let ends = OffsetBuffer::from_lengths(self.lengths);
+        let list = match (self.sound, self.n_mels) {
+            (SoundBuf::Pcm(samples), _) => {
+                ListArray::try_new(sample(), ends, Arc::new(Int16Array::from(samples)), None)?
+            }
+            (SoundBuf::Mel(bands), n_mels) => {
+                let n_mels = n_mels.unwrap_or(1);
+                let bands = Float16Array::new(bands.into(), None);
+                let frames = FixedSizeListArray::try_new(band(), n_mels as i32, Arc::new(bands), None)?;
+                ListArray::try_new(frame(n_mels), ends, Arc::new(frames), None)?
+            }
+        };
+        let columns: Vec<Arc<dyn Array>> = vec![
+            Arc::new(FixedSizeBinaryArray::try_new(32, Buffer::from_vec(self.source), None)?),
+            Arc::new(UInt32Array::from(self.samples)),
+            Arc::new(UInt64Array::from(self.checksum)),
+            Arc::new(list),
+        ];
+        RecordBatch::try_new(schema.clone(), columns)
+    }
+}
+
+fn append<T: Copy>(column: &mut Vec<T>, values: &[T]) -> usize {
+    column.extend_from_slice(values);
+    values.len()
+}

@@ -1,0 +1,98 @@
+//! Where rows end up: among the utterances, or among the problems.
+
+use super::detect::Found;
+use super::recordings::Recordings;
+use super::{Corpus, Error, Origin, Problem, Utterance};
+use regex::Regex;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// What a reader makes of a row; the rest is the same for all readers.
+pub(super) struct Row {
+    pub id: String,
+    pub audio: PathBuf,
+    pub text: String,
+    /// None is the name of the corpus folder.
+    pub speaker: Option<String>,
+    pub language: Option<String>,
+}
+
+pub(super) struct Gather<'a> {
+    pub recordings: Recordings,
+    corpus: Corpus,
+    speaker_pattern: Option<&'a Regex>,
+    folder_name: String,
+    /// Line and place of each id.
+    seen: HashMap<String, (usize, usize)>,
+}
+
+impl<'a> Gather<'a> {
+    pub fn new(dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
+        let (recordings, folder_name) = (Recordings::of(dir), folder_name(dir));
+        Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen: HashMap::new() }
+    }
+
+    pub fn add(&mut self, file: &Path, line: usize, row: Result<Row, String>) {
+        match row.and_then(|row| self.utterance(row, line)) {
+            Ok(utterance) => {
+                if self.corpus.files.last().is_none_or(|last| last != file) {
+                    self.corpus.files.push(file.into());
+                }
+                self.corpus.origins.push(Origin { file: self.corpus.files.len() - 1, line });
+                self.corpus.utterances.push(utterance);
+            }
+            Err(what) => self.corpus.problems.push(Problem { file: file.into(), line, what }),
+        }
+    }
+
+    /// What is added from now on is the corpus's own validation part.
+    pub fn start_validation(&mut self) {
+        self.corpus.validation_from = Some(self.corpus.utterances.len());
+    }
+
+    pub fn finish(self, found: Found) -> Result<Corpus, Error> {
+        let path = found.source.file;
+        match (self.corpus.utterances.is_empty(), self.corpus.problems.is_empty()) {
+            (true, true) => Err(Error::Empty { path }),
+            (true, false) => Err(Error::NoUsableRow { path, problems: self.corpus.problems }),
+            _ => Ok(Corpus { format: found.format, why: found.why, ..self.corpus }),
+        }
+    }
+
+    fn utterance(&mut self, row: Row, line: usize) -> Result<Utterance, String> {
+        if row.text.trim().is_empty() {
+            return Err("the text is empty".into());
+        }
+        self.is_new(&row)?;
+        let Row { id, audio, text, speaker, language } = row;
+        let speaker = self.speaker(&id, speaker)?;
+        // Places count what is among the utterances, so nothing may fail from here on.
+        self.seen.insert(id.clone(), (line, self.corpus.utterances.len()));
+        Ok(Utterance { id, audio, text, speaker, language })
+    }
+
+    /// Each part may number its own recordings from 1, but none may validate on what it trains on.
+    fn is_new(&self, row: &Row) -> Result<(), String> {
+        let Some(&(line, place)) = self.seen.get(&row.id) else { return Ok(()) };
+        if self.corpus.validation_from.is_none_or(|from| place >= from) {
+            return Err(format!("id `{}` again, first on line {line}", row.id));
+        }
+        let is_trained_on = self.corpus.utterances.get(place).is_some_and(|first| first.audio == row.audio);
+        let what = || format!("id `{}` again, which is on line {line} of the training part", row.id);
+        if is_trained_on { Err(what()) } else { Ok(()) }
+    }
+
+    fn speaker(&self, id: &str, named: Option<String>) -> Result<String, String> {
+        let Some(pattern) = self.speaker_pattern else {
+            return Ok(named.filter(|name| !name.is_empty()).unwrap_or_else(|| self.folder_name.clone()));
+        };
+        let group = pattern.captures(id).and_then(|found| found.get(1)).filter(|group| !group.is_empty());
+        group.map(|group| group.as_str().into()).ok_or_else(|| format!("speaker_pattern finds no speaker in id `{id}`"))
+    }
+}
+
+/// Resolved first, so that `.` has a name too.
+fn folder_name(dir: &Path) -> String {
+    let whole = dir.canonicalize().unwrap_or_else(|_| dir.into());
+    whole.file_name().map_or("speaker".into(), |name| name.to_string_lossy().into_owned())
+}
