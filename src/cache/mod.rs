@@ -29,12 +29,14 @@ mod stamp;
 pub mod store;
 #[cfg(test)]
 mod tests;
+mod vocabulary;
 mod writer;
 
 pub use clip::{Cache, Clip};
 pub use error::{Error, Failure};
 pub use settings::{Mel, Settings};
 pub use sound::{Sound, SoundBuf};
+pub use vocabulary::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;

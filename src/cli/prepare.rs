@@ -4,7 +4,6 @@ use super::progress;
 use crate::cache::{self, Report};
 use crate::config::{CacheContent, Config, CorpusFormat, MaxFailures, Overrides};
 use crate::corpus::{self, Corpus};
-use crate::text::Tokenizer;
 use indicatif::HumanBytes;
 use serde_json::json;
 use std::path::PathBuf;
@@ -57,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.data.enable_caching = true;
     let stop = progress::stop_flag()?;
     let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
-    let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &config.data.language, config.data.tokenizer)?;
+    let tokenizer = cache::tokenizer(&corpus.utterances, &config.data)?;
     eprintln!("tokens: {}", tokenizer.describe());
     if args.verify {
         cache::distrust(&config)?;

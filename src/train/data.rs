@@ -56,11 +56,14 @@ pub fn prepare(
     let corpus = read(path, data, &mut findings, &mut notes)?;
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
-    let fit = || Tokenizer::of_corpus(&corpus.utterances, &data.language, data.tokenizer);
+    let fit = || cache::tokenizer(&corpus.utterances, data);
+    let is_resumed = tokenizer.is_some();
     let tokenizer = tokenizer.map_or_else(fit, Ok)?;
     notes.extend(tokenizer.check()?);
     notes.push(format!("tokens: {}", tokenizer.describe()));
-    findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
+    if is_resumed {
+        findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
+    }
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
         let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop)?;
