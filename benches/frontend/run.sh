@@ -15,5 +15,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 # One thread a worker: peers must not start threads of their own beside the workers that they are given.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+export PYTHONDONTWRITEBYTECODE=1
 python=$("$here/python.sh")
 exec "$python" "$here/bench.py"

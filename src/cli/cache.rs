@@ -100,7 +100,10 @@ fn clear(dir: &Path, prune: &Prune, as_json: bool) -> anyhow::Result<()> {
     };
     let pruned = store::prune(dir, &limits, prune.dry_run)?;
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "path": dir, "dry_run": prune.dry_run, "pruned": pruned }))?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&json!({ "path": dir, "dry_run": prune.dry_run, "pruned": pruned }))?
+        );
         return Ok(());
     }
     let Pruned { files, bytes, busy } = pruned;

@@ -73,12 +73,7 @@ pub fn check(
     Ok(measures.map(|measures| summarise(corpus, config, &tokenizer, &measures)))
 }
 
-fn summarise(
-    corpus: &Corpus,
-    config: &Config,
-    tokenizer: &Tokenizer,
-    measures: &[Result<Measure, String>],
-) -> Summary {
+fn summarise(corpus: &Corpus, config: &Config, tokenizer: &Tokenizer, measures: &[Result<Measure, String>]) -> Summary {
     let clips: Vec<_> =
         corpus.utterances.iter().zip(measures).filter_map(|(u, m)| Some((u, m.as_ref().ok()?))).collect();
     let of_all = |value: fn(&Measure) -> f64| clips.iter().map(|(_, measure)| value(measure)).collect::<Vec<f64>>();

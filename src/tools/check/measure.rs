@@ -115,7 +115,15 @@ mod tests {
 
     #[test]
     fn letters_and_pauses_of_any_script_have_a_sound() {
-        for text in ["naïve, «ça» — “d’accord”…", "می‌خواهم؟ نه؛ بله،", "שָׁלוֹם", "नमस्ते।", "你好，「世界」！", "コーヒー・ミルク", "¿qué?"] {
+        for text in [
+            "naïve, «ça» — “d’accord”…",
+            "می‌خواهم؟ نه؛ بله،",
+            "שָׁלוֹם",
+            "नमस्ते।",
+            "你好，「世界」！",
+            "コーヒー・ミルク",
+            "¿qué?",
+        ] {
             assert_eq!(text.chars().find(|&letter| !has_sound(letter)), None, "{text}");
         }
         for letter in ['☠', '🙂', '\u{fffd}', '\u{1}', '→', '©', '│', '\u{e000}'] {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 const MAX_BINS: usize = 12;
 /// Round widths: 1, 2 and 5 times a power of ten, and quarters of a second.
-const WIDTHS: [f64; 14] =
-    [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0];
+const WIDTHS: [f64; 14] = [0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0];
 
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
@@ -62,7 +61,8 @@ mod tests {
 
     #[test]
     fn bins_are_round_and_few() {
-        let spans = |values: &[f64]| Spread::of(values).bins.iter().map(|bin| (bin.from, bin.clips)).collect::<Vec<_>>();
+        let spans =
+            |values: &[f64]| Spread::of(values).bins.iter().map(|bin| (bin.from, bin.clips)).collect::<Vec<_>>();
         assert_eq!(spans(&[1.1, 1.2, 1.9]), [(1.0, 2), (1.25, 0), (1.5, 0), (1.75, 1)]);
         assert!(spans(&[0.5, 3000.0]).len() <= MAX_BINS && spans(&[0.5, 1e9]).len() <= MAX_BINS);
         assert_eq!(spans(&[]), []);

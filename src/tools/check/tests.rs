@@ -147,7 +147,8 @@ fn the_cleaned_copy_lacks_bad_rows_and_the_original_stays() {
     let cleaned = dir.path().join("metadata.cleaned.csv");
     assert_eq!(fixed, [Fixed { path: cleaned.clone(), dropped: 3 }]);
     assert_eq!(fs::read_to_string(&original).unwrap(), metadata);
-    let kept: String = metadata.split_inclusive('\n').filter(|l| !["long", "brok", "abse"].contains(&head(l))).collect();
+    let kept: String =
+        metadata.split_inclusive('\n').filter(|l| !["long", "brok", "abse"].contains(&head(l))).collect();
     assert_eq!(fs::read_to_string(&cleaned).unwrap(), kept);
 
     // It is read when it is named, and does not get in the way when it is not.
