@@ -1,12 +1,12 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
-use super::clip::Form;
 use super::draft::Draft;
-use super::folder::{self, Folder, Memory};
-use super::roster::{self, Entry, Ready, Text};
-use super::settings::Settings;
+use super::folder::{self, Folder};
+use super::identity::{Identity, language_of, text_key};
+use super::make::{Made, Source};
+use super::roster::{self, Entry};
+use super::settings::{Form, Settings};
 use super::sound::{Maker, SoundBuf};
-use super::stamp::{self, Stamp};
 use super::writer::Writer;
 use super::{Error, Failure, Progress};
 use crate::corpus::Utterance;
@@ -14,7 +14,7 @@ use crate::text::Tokenizer;
 use blake3::Hash;
 use rayon::prelude::*;
 use std::collections::{HashSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -42,9 +42,8 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    pub(super) fn roster(&self) -> PathBuf {
-        let fingerprint = self.tokenizer.fingerprint();
-        roster::path(&self.dir, self.utterances.iter(), self.language, &fingerprint, &self.base)
+    pub(super) fn identity(&self) -> Identity {
+        Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base)
     }
 }
 
@@ -61,7 +60,8 @@ pub(super) struct Counts {
 pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
-    let texts: Vec<Hash> = job.utterances.par_iter().map(|utterance| text_key(job, &fingerprint, utterance)).collect();
+    let text = |u: &Utterance| text_key(&fingerprint, &u.text, language_of(u, job.language));
+    let texts: Vec<Hash> = job.utterances.par_iter().map(text).collect();
     let find = |(utterance, text): (&Utterance, &Hash)| {
         memory.entry(&folder::absolute(&job.base, utterance), text, &folder.places)
     };
@@ -79,10 +79,6 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     made.and(saved).map(|()| counts)
 }
 
-fn text_key(job: &Job, fingerprint: &str, utterance: &Utterance) -> Hash {
-    roster::text_key(fingerprint, &utterance.text, roster::language_of(utterance, job.language))
-}
-
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.
 fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str) -> Result<(), Error> {
     let is_there =
@@ -92,7 +88,6 @@ fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str
     if utterances.is_empty() && !job.utterances.is_empty() {
         return Ok(());
     }
-    let path = roster::path(&job.dir, utterances.iter().copied(), job.language, fingerprint, &job.base);
     let draft = Draft {
         utterances: &utterances,
         entries: &entries,
@@ -102,70 +97,12 @@ fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str
         shards: &folder.shards,
         places: &folder.places,
     };
-    draft.write(&path)?;
+    draft.write(&job.dir)?;
     let tables = folder::tables(&job.dir)?;
     for old in tables.iter().rev().skip(roster::KEPT) {
         let _ = std::fs::remove_file(old);
     }
     Ok(())
-}
-
-/// What workers make clips from.
-struct Source<'a> {
-    job: &'a Job<'a>,
-    maker: Maker<'a>,
-    memory: &'a Memory<'a>,
-    texts: &'a [Hash],
-    folder: &'a Folder,
-}
-
-/// What came of one utterance: its entry and, unless the cache has it already, its sound.
-struct Made {
-    entry: Entry,
-    sound: Option<(SoundBuf, u32)>,
-    /// The tokens are new.
-    encoded: bool,
-}
-
-impl Source<'_> {
-    fn make(&self, index: usize) -> Made {
-        let path = folder::absolute(&self.job.base, &self.job.utterances[index]);
-        let failed = |stamp, reason| Made { entry: Entry { stamp, outcome: Err(reason) }, sound: None, encoded: false };
-        match (self.sound(&path), self.text(index)) {
-            (Err(reason), _) => failed(Stamp::of(&path).settled(), reason),
-            // Text may fail for reasons that no file tells of, so it is tried again next time.
-            (_, Err(reason)) => failed(Stamp::NEVER, reason),
-            (Ok((stamp, source, sound)), Ok((text, encoded))) => {
-                Made { entry: Entry { stamp: stamp.settled(), outcome: Ok(Ready { source, text }) }, sound, encoded }
-            }
-        }
-    }
-
-    /// Stamp and digest of the recording, and its sound unless the cache has it.
-    #[expect(clippy::type_complexity, reason = "used once")]
-    fn sound(&self, path: &Path) -> Result<(Stamp, Hash, Option<(SoundBuf, u32)>), String> {
-        let known = self.memory.recording(path).map_or_else(|| stamp::digest(path), Ok);
-        let (stamp, source) = known.map_err(|error| error.to_string())?;
-        if self.folder.places.contains_key(&source) {
-            return Ok((stamp, source, None));
-        }
-        let sound = self.maker.make(path)?;
-        if Stamp::of(path) != stamp {
-            return Err("changed while it was read".into());
-        }
-        Ok((stamp, source, Some(sound)))
-    }
-
-    /// The text, and whether its tokens are new.
-    fn text(&self, index: usize) -> Result<(Text, bool), String> {
-        if let Some(text) = self.memory.text(&self.texts[index]) {
-            return Ok((text, false));
-        }
-        let (utterance, tokenizer) = (&self.job.utterances[index], self.job.tokenizer);
-        let language = tokenizer.language(&utterance.text, roster::language_of(utterance, self.job.language));
-        let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;
-        Ok((Text { language: language.to_owned(), tokens }, true))
-    }
 }
 
 /// Workers make clips; this thread takes them in order and writes. The window between the two bounds memory.
@@ -187,7 +124,7 @@ fn produce(source: &Source, missing: &[usize], sink: &mut Sink) -> Result<(), Er
             let (send, receive) = sync_channel(1);
             scope.spawn(move |_| {
                 let made = source.make(index);
-                waiting_bytes.fetch_add(size(&made), Ordering::Relaxed);
+                waiting_bytes.fetch_add(made.bytes(), Ordering::Relaxed);
                 // Nobody receives after an error; the clip is then lost, as it should be.
                 let _ = send.send(made);
             });
@@ -198,10 +135,6 @@ fn produce(source: &Source, missing: &[usize], sink: &mut Sink) -> Result<(), Er
         }
         sink.check_stopped()
     })
-}
-
-fn size(made: &Made) -> usize {
-    made.sound.as_ref().map_or(0, |(sound, _)| sound.as_sound().bytes().len())
 }
 
 /// Where finished clips go, in corpus order.
@@ -227,7 +160,7 @@ impl<'a> Sink<'a> {
     fn take(&mut self, next: Option<(usize, Receiver<Made>)>, waiting_bytes: &AtomicUsize) -> Result<(), Error> {
         // A worker that panicked sends nothing; the pool passes its panic on.
         let Some((index, Ok(made))) = next.map(|(index, receive)| (index, receive.recv())) else { return Ok(()) };
-        waiting_bytes.fetch_sub(size(&made), Ordering::Relaxed);
+        waiting_bytes.fetch_sub(made.bytes(), Ordering::Relaxed);
         match &made.entry.outcome {
             Ok(ready) => self.keep(&ready.source, made.sound, made.encoded)?,
             Err(reason) => self.fail(index, reason.clone())?,

@@ -1,15 +1,20 @@
 //! The clips of a corpus, in its order, as slices into mapped files.
 
+use super::build::Job;
+use super::identity::Identity;
 use super::roster::Roster;
-use super::shard::Shard;
+use super::settings::Form;
+use super::shard::{Place, Shard};
 use super::sound::{Sound, SoundBuf};
 use super::stamp::Stamp;
 use super::{Error, Failure};
+use crate::corpus::Utterance;
 use half::f16;
 use rayon::prelude::*;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,28 +25,8 @@ pub struct Cache {
     /// Rows of the table, in its order: all that have features, or a part of them.
     rows: Vec<u32>,
     form: Form,
-}
-
-/// What the sound of this cache is made of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    pub hop_samples: usize,
-    /// None keeps samples.
-    pub n_mels: Option<usize>,
-}
-
-impl Form {
-    fn frames(&self, samples: usize) -> usize {
-        samples / self.hop_samples + 1
-    }
-
-    fn fits(&self, sound: &Sound, samples: usize) -> bool {
-        match (sound, self.n_mels) {
-            (Sound::Pcm(_), None) => sound.len() == samples,
-            (Sound::Mel(_), Some(n_mels)) => sound.len() == self.frames(samples) * n_mels,
-            _ => false,
-        }
-    }
+    /// What relative paths of recordings start from.
+    base: PathBuf,
 }
 
 /// One clip; its slices point into the mapped files.
@@ -62,12 +47,11 @@ struct Files {
 }
 
 impl Cache {
-    /// None when there is no such table, or its shards changed since it was written.
-    pub(super) fn open(table: &Path, form: Form) -> Option<Self> {
-        let roster = Roster::open(table)?;
-        let dir = table.parent()?;
+    /// None when there is no whole table, or its shards changed since it was written.
+    pub(super) fn open(job: &Job, corpus: &Identity) -> Option<Self> {
+        let roster = Roster::find(&job.dir, corpus)?;
         let shard = |(name, stamp): &(String, [i64; 3])| {
-            let shard = Shard::open(&dir.join(name)).ok()?;
+            let shard = Shard::open(&job.dir.join(name), job.form).ok()?;
             let Stamp { bytes, modified_ns, changed_ns } = shard.stamp;
             (*stamp == [bytes, modified_ns, changed_ns]).then_some(shard)
         };
@@ -75,7 +59,8 @@ impl Cache {
         let rows = (0..roster.len()).filter(|&row| roster.failure(row).is_none()).map(|row| row as u32).collect();
         let checked = (0..roster.len()).map(|_| AtomicBool::new(false)).collect();
         roster.touch();
-        Some(Cache { files: Arc::new(Files { roster, shards, checked }), rows, form })
+        let files = Arc::new(Files { roster, shards, checked });
+        Some(Cache { files, rows, form: job.form, base: job.base.clone() })
     }
 
     pub fn len(&self) -> usize {
@@ -86,20 +71,24 @@ impl Cache {
         self.rows.is_empty()
     }
 
-    /// The clips with these ids: the training part of a corpus, or its validation part.
-    pub fn part(&self, ids: &HashSet<&str>) -> Self {
-        let wanted = |&row: &u32| ids.contains(self.files.roster.id(row as usize));
-        Cache { rows: self.rows.iter().copied().filter(wanted).collect(), ..self.clone() }
+    /// The clips of these utterances, some of those that the cache was opened with: the training part, for example.
+    pub fn part(&self, utterances: &[Utterance]) -> Self {
+        let named = utterances.iter().map(|u| (u.id.as_str(), self.base.join(&u.audio).into_os_string()));
+        let wanted: HashSet<(&str, OsString)> = named.collect();
+        let roster = &self.files.roster;
+        let name = |row: usize| (roster.id(row), roster.audio(row).as_os_str().to_owned());
+        let rows = self.rows.iter().copied().filter(|&row| wanted.contains(&name(row as usize))).collect();
+        Cache { rows, ..self.clone() }
     }
 
     /// At its first use, a clip is held against its checksum. What is damaged is deleted, so that the next run makes
     /// it again, and is an error in this one: its features are gone, and every plan of the run counts on them.
     pub fn clip(&self, index: usize) -> Result<Clip<'_>, Error> {
         let (files, row) = (&*self.files, self.rows[index] as usize);
-        let whole = files.checked[row].load(Ordering::Relaxed);
-        let clip = files.clip(row, self.form, whole);
-        files.checked[row].store(clip.is_some(), Ordering::Relaxed);
-        clip.ok_or_else(|| files.remove_damaged(row))
+        let roster = &files.roster;
+        let sound = files.sound(row, self.form).ok_or_else(|| files.remove_damaged(row))?;
+        let (id, speaker, language) = (roster.id(row), roster.speaker(row), roster.language(row));
+        Ok(Clip { id, tokens: roster.tokens(row), sound, speaker, language })
     }
 
     /// Length of a clip, without touching its sound.
@@ -132,7 +121,7 @@ impl Cache {
         self.files.roster.tokens(self.rows[index] as usize).len()
     }
 
-    /// Whether every recording looks as it did when its features were made. Takes some 2 µs a clip.
+    /// Whether every recording looks as it did when its features were made. Takes some 1 to 2 µs a clip.
     pub fn is_current(&self) -> bool {
         let roster = &self.files.roster;
         (0..roster.len()).into_par_iter().all(|row| Stamp::of(roster.audio(row)) == roster.stamp(row))
@@ -149,26 +138,18 @@ impl Cache {
 }
 
 impl Files {
-    fn clip(&self, row: usize, form: Form, is_checked: bool) -> Option<Clip<'_>> {
-        let (roster, place) = (&self.roster, self.roster.place(row));
-        let found = self.shards.get(place.shard as usize)?.row(place.batch, place.row)?;
-        let is_whole = || {
-            roster.is_whole(row)
-                && (found.source, found.samples) == (roster.source(row), place.samples)
-                && found.sound.checksum() == found.checksum
-        };
-        let fits = form.fits(&found.sound, place.samples as usize);
-        (fits && (is_checked || is_whole())).then(|| Clip {
-            id: roster.id(row),
-            tokens: roster.tokens(row),
-            sound: found.sound,
-            speaker: roster.speaker(row),
-            language: roster.language(row),
-        })
+    fn sound(&self, row: usize, form: Form) -> Option<Sound<'_>> {
+        let Place { shard, offset, samples, checksum } = self.roster.place(row);
+        let sound = self.shards.get(shard as usize)?.sound(offset, form.values(samples as usize))?;
+        if !self.checked[row].load(Ordering::Relaxed) {
+            (sound.checksum() == checksum).then_some(())?;
+            self.checked[row].store(true, Ordering::Relaxed);
+        }
+        Some(sound)
     }
 
     fn remove_damaged(&self, row: usize) -> Error {
-        let shard = self.shards.get(self.roster.place(row).shard as usize).filter(|_| self.roster.is_whole(row));
+        let shard = self.shards.get(self.roster.place(row).shard as usize);
         let path = shard.map_or(&self.roster.path, |shard| &shard.path).clone();
         let _ = fs::remove_file(&path);
         Error::Damaged { path, id: self.roster.id(row).to_owned() }

@@ -1,9 +1,11 @@
 //! Writing the table of a corpus.
 
-use super::roster::{About, Entry, Place, Ready, Text, language_of, row_checksum, text_key};
-use super::shard::Shard;
+use super::Error;
+use super::identity::{Identity, language_of, text_key};
+use super::roster::{About, Entry, Ready, Text};
+use super::shard::{Place, Shard};
 use super::stamp::Stamp;
-use super::{Error, atomic};
+use super::writer::Hashing;
 use crate::corpus::Utterance;
 use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
@@ -14,9 +16,12 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use blake3::Hash;
 use std::collections::HashMap;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub(super) const TEMPORARY: &str = "corpus.tmp";
 
 /// Everything a table is made of.
 pub(super) struct Draft<'a> {
@@ -31,21 +36,38 @@ pub(super) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
-        let write = |file: &mut _| {
-            let batch = self.batch()?;
-            let mut writer = FileWriter::try_new_buffered(file, &batch.schema())?;
-            writer.write(&batch)?;
-            writer.finish()
-        };
-        atomic(path, write).map_err(|error| Error::arrow(path, error))
+    pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
+        let temporary = dir.join(TEMPORARY);
+        self.try_write(dir, &temporary).map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            Error::arrow(&temporary, error)
+        })
+    }
+
+    fn try_write(&self, dir: &Path, temporary: &Path) -> Result<(), ArrowError> {
+        let batch = self.batch()?;
+        let mut writer = FileWriter::try_new(Hashing::create(temporary)?, &batch.schema())?;
+        writer.write(&batch)?;
+        writer.finish()?;
+        let digest = writer.into_inner()?.finish()?;
+        let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
+        let path = dir.join(identity.file_name(&digest));
+        fs::rename(temporary, &path)?;
+        // What the table said before is no longer so.
+        let is_old = |other: &PathBuf| identity.is_claimed_by(other) && *other != path;
+        fs::read_dir(dir)?.flatten().map(|entry| entry.path()).filter(is_old).try_for_each(fs::remove_file)?;
+        Ok(())
     }
 
     /// One batch: columns that a warm start reads lie together, and tokens are reached without a search.
     fn batch(&self) -> Result<RecordBatch, ArrowError> {
         let (places, shards) = self.places();
-        let columns: Vec<(&str, ArrayRef)> = [self.words(&places)?, placed(&places), self.stamped()].concat();
-        let about = About { tokenizer: self.tokenizer.to_owned(), corpus: self.common_folder(), shards };
+        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(&places), self.stamped()].concat();
+        let about = About {
+            tokenizer: self.tokenizer.to_owned(),
+            corpus: self.common_folder().to_string_lossy().into_owned(),
+            shards,
+        };
         let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
         let field =
             |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
@@ -54,16 +76,12 @@ impl Draft<'_> {
         RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
     }
 
-    fn words(&self, places: &[Place]) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
+    fn words(&self) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
         let key =
             |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
         let text = Text { language: String::new(), tokens: vec![] };
         let nothing = Ready { source: Hash::from_bytes([0; 32]), text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
-        let checksum = |row: usize| {
-            let (utterance, Ready { source, text }) = (self.utterances[row], made[row]);
-            row_checksum([&utterance.id, &utterance.speaker, &text.language], &text.tokens, source, places[row])
-        };
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
         let audio = self.utterances.iter().map(|u| self.base.join(&u.audio).as_os_str().as_bytes().to_vec());
@@ -79,7 +97,6 @@ impl Draft<'_> {
                 "failure",
                 Arc::new(StringArray::from_iter(self.entries.iter().map(|entry| entry.outcome.as_ref().err()))),
             ),
-            ("checksum", Arc::new(UInt64Array::from_iter_values((0..made.len()).map(checksum)))),
         ])
     }
 
@@ -105,7 +122,7 @@ impl Draft<'_> {
                 shards.len() as u32 - 1
             })
         };
-        let nowhere = Place { shard: 0, batch: 0, row: 0, samples: 0 };
+        let nowhere = Place { shard: 0, offset: 0, samples: 0, checksum: 0 };
         let mut place = |entry: &&Entry| {
             let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
             place.map_or(nowhere, |place| Place { shard: number(place.shard), ..*place })
@@ -124,12 +141,13 @@ impl Draft<'_> {
 }
 
 fn placed(places: &[Place]) -> Vec<(&'static str, ArrayRef)> {
-    let place = |of: fn(&Place) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(places.iter().map(of))) };
+    let small = |of: fn(&Place) -> u32| UInt32Array::from_iter_values(places.iter().map(of));
+    let large = |of: fn(&Place) -> u64| UInt64Array::from_iter_values(places.iter().map(of));
     vec![
-        ("shard", place(|place| place.shard)),
-        ("batch", place(|place| place.batch)),
-        ("row", place(|place| place.row)),
-        ("samples", place(|place| place.samples)),
+        ("shard", Arc::new(small(|place| place.shard))),
+        ("offset", Arc::new(large(|place| place.offset))),
+        ("samples", Arc::new(small(|place| place.samples))),
+        ("checksum", Arc::new(large(|place| place.checksum))),
     ]
 }
 

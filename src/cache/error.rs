@@ -25,7 +25,7 @@ pub enum Error {
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
     Workers(#[from] rayon::ThreadPoolBuildError),
-    #[error("more than {max_failures} clips failed, as many as `max_failures` allows:{}", list(failures))]
+    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}", failures.len(), list(failures))]
     TooManyFailures { failures: Vec<Failure>, max_failures: usize },
     #[error("all {} clips failed:{}", failures.len(), list(failures))]
     NothingUsable { failures: Vec<Failure> },

@@ -1,8 +1,9 @@
 //! The folder of one set of settings, as its builder sees it: which shards can be relied on, what is where, and what
 //! earlier runs know of recordings and texts.
 
-use super::roster::{self, Entry, Place, Ready, Roster, Text};
-use super::shard::{self, Shard};
+use super::roster::{self, Entry, Ready, Roster, Text};
+use super::settings::Form;
+use super::shard::{self, Place, Shard};
 use super::stamp::{self, Stamp};
 use super::{Error, Progress};
 use crate::corpus::Utterance;
@@ -24,6 +25,7 @@ pub(super) struct Folder {
     pub places: HashMap<Hash, Place>,
     pub damaged: usize,
     rosters: Vec<Roster>,
+    form: Form,
 }
 
 /// What earlier runs know, by path and by text.
@@ -34,10 +36,10 @@ pub(super) struct Memory<'a> {
 }
 
 impl Folder {
-    /// Looks through the folder. A shard that looks as it did when it was last read is relied on; others are read in
-    /// full, and deleted unless their bytes are what their name says. Under the lock only.
-    pub(super) fn scan(dir: &Path, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
-        let rosters: Vec<Roster> = tables(dir)?.iter().filter_map(|path| Roster::open(path)).collect();
+    /// Looks through the folder. A shard that looks as it did when it was last read is relied on, and tables say what
+    /// is in it; others are read in full, and deleted unless their bytes are what their name says. Under the lock only.
+    pub(super) fn scan(dir: &Path, form: Form, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
+        let rosters: Vec<Roster> = tables(dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
         let known: HashMap<&str, [i64; 3]> = rosters
             .iter()
             .flat_map(|roster| roster.about.shards.iter().map(|(name, stamp)| (&**name, *stamp)))
@@ -50,25 +52,36 @@ impl Folder {
         let (known, doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
         let whole = verify(&doubtful, progress)?;
         let (shards, places) = (Vec::new(), HashMap::new());
-        let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), rosters };
-        for path in known.iter().chain(whole) {
-            // One that is named right and cannot be read is of another make: its clips are built again.
-            let _ = folder.add(path);
-        }
+        let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), rosters, form };
+        folder.take_known(&known)?;
+        whole.iter().try_for_each(|path| folder.add(path))?;
         Ok(folder)
     }
 
-    /// Takes in a shard whose bytes are what its name says.
-    pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
-        let shard = Shard::open(path).map_err(|error| Error::io(path, error))?;
-        let number = self.shards.len() as u32;
-        for (batch, rows) in shard.batches().unwrap_or_default().iter().enumerate() {
-            for row in 0..rows.len() {
-                let Some(found) = rows.row(row) else { continue };
-                let place = Place { shard: number, batch: batch as u32, row: row as u32, samples: found.samples };
-                self.places.insert(found.source, place);
+    /// Takes in shards of which tables tell what is where.
+    fn take_known(&mut self, paths: &[PathBuf]) -> Result<(), Error> {
+        let mut numbers = HashMap::new();
+        for path in paths {
+            numbers.insert(path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
+            self.shards.push(Shard::open(path, self.form).map_err(|error| Error::io(path, error))?);
+        }
+        for roster in &self.rosters {
+            let shard = |number: usize| numbers.get(OsStr::new(&roster.about.shards.get(number)?.0)).copied();
+            for row in (0..roster.len()).filter(|&row| roster.failure(row).is_none()) {
+                let place = roster.place(row);
+                if let Some(shard) = shard(place.shard as usize) {
+                    self.places.insert(roster.source(row), Place { shard, ..place });
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
+    /// built again.
+    pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
+        let shard = Shard::open(path, self.form).map_err(|error| Error::io(path, error))?;
+        self.places.extend(shard.recordings(self.shards.len() as u32, self.form).unwrap_or_default());
         self.shards.push(shard);
         Ok(())
     }
@@ -95,7 +108,7 @@ impl Memory<'_> {
     }
 
     pub(super) fn text(&self, key: &Hash) -> Option<Text> {
-        let (roster, row) = self.texts.get(key).filter(|(roster, row)| roster.is_whole(*row))?;
+        let (roster, row) = self.texts.get(key)?;
         Some(Text { language: roster.language(*row).to_owned(), tokens: roster.tokens(*row).to_vec() })
     }
 
@@ -104,6 +117,14 @@ impl Memory<'_> {
         let (stamp, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
         Some(Entry { stamp, outcome: Ok(Ready { source, text: self.text(text)? }) })
     }
+}
+
+fn open_or_remove(path: &Path) -> Option<Roster> {
+    let roster = Roster::open(path);
+    if roster.is_none() {
+        let _ = fs::remove_file(path);
+    }
+    roster
 }
 
 /// Shards whose bytes are what their name says; the others are deleted.
@@ -133,7 +154,7 @@ pub(super) fn shards(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Tables of corpora, the least recently used first: what a later one says wins.
 pub(super) fn tables(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut tables = files(dir)?;
-    tables.retain(|path| roster::is_named_like_one(path));
+    tables.retain(|path| roster::claimed(path).is_some());
     tables.sort_by_cached_key(|path| (used(path), path.clone()));
     Ok(tables)
 }

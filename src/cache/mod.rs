@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <cache dir>/<settings>/shard-<blake3 of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
-//!                        corpus-<hash of a corpus>.arrow     id, tokens, speaker, language, source, place, ...
+//!                        corpus-<its hash>-<digest>.arrow    id, tokens, speaker, language, source, shard, offset, ...
 //!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
 //! ```
@@ -20,7 +20,10 @@ mod clip;
 mod draft;
 mod error;
 mod folder;
+mod identity;
+mod make;
 mod map;
+mod memo;
 mod roster;
 mod settings;
 mod shard;
@@ -29,24 +32,22 @@ mod stamp;
 pub mod store;
 #[cfg(test)]
 mod tests;
-mod vocabulary;
 mod writer;
 
 pub use clip::{Cache, Clip};
 pub use error::{Error, Failure};
+pub use memo::tokenizer;
 pub use settings::{Mel, Settings};
 pub use sound::{Sound, SoundBuf};
-pub use vocabulary::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
 use crate::text::Tokenizer;
-use arrow_schema::ArrowError;
 use build::{Counts, Job};
-use clip::Form;
 use folder::Folder;
 use serde::Serialize;
-use std::fs::{self, File};
+use settings::Form;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
@@ -99,7 +100,7 @@ pub fn open(
     open_as(utterances, tokenizer, config, progress, stop, Cache::is_current)
 }
 
-/// As `open`, but does not look at the recordings when all features are there: that takes some 2 µs a clip, and far
+/// As `open`, but does not look at the recordings when all features are there: that takes 1 to 2 µs a clip, and far
 /// longer on a network drive. Ask `Cache::is_current`, from another thread, before relying on the features.
 pub fn open_at_once(
     utterances: &[Utterance],
@@ -139,7 +140,7 @@ fn open_as(
         utterances,
         tokenizer,
         settings: &settings,
-        form: Form { hop_samples: config.model.hop_length as usize, n_mels: settings.mel.map(|mel| mel.n_mels) },
+        form: Form::new(config),
         language: &data.language,
         dir: kept.join(settings.folder()),
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
@@ -157,21 +158,20 @@ fn open_as(
 }
 
 fn prepare(job: &Job, is_current: fn(&Cache) -> bool) -> Result<(Cache, Report), Error> {
-    let table = job.roster();
-    if let Some(cache) = Cache::open(&table, job.form).filter(is_current) {
+    let corpus = job.identity();
+    let open = || Cache::open(job, &corpus);
+    if let Some(cache) = open().filter(is_current) {
         return report(job, cache, Counts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.
     let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
-    if let Some(cache) = Cache::open(&table, job.form).filter(Cache::is_current) {
+    if let Some(cache) = open().filter(Cache::is_current) {
         return report(job, cache, Counts::default(), 0);
     }
-    let about = job.dir.join(store::SETTINGS);
-    atomic(&about, |file| Ok(std::io::Write::write_all(file, job.settings.json().as_bytes())?))
-        .map_err(|error| Error::arrow(&about, error))?;
-    let mut folder = Folder::scan(&job.dir, job.progress)?;
+    store::describe(&job.dir, job.settings)?;
+    let mut folder = Folder::scan(&job.dir, job.form, job.progress)?;
     let counts = build::run(job, &mut folder)?;
-    let cache = Cache::open(&table, job.form).ok_or_else(|| Error::Unreadable { path: table })?;
+    let cache = open().ok_or_else(|| Error::Unreadable { path: job.dir.clone() })?;
     report(job, cache, counts, folder.damaged)
 }
 
@@ -184,10 +184,12 @@ fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Res
     if failures.len() > max_failures {
         return Err(Error::TooManyFailures { failures, max_failures });
     }
-    let sum = |of: &dyn Fn(usize) -> usize| (0..cache.len()).map(of).sum::<usize>();
-    let samples = sum(&|index| cache.samples(index));
-    let values = job.settings.mel.map_or(samples, |mel| mel.n_mels * sum(&|index| cache.frames(index)));
-    let tokens = sum(&|index| cache.tokens(index));
+    let (mut samples, mut values, mut tokens) = (0, 0, 0);
+    for index in 0..cache.len() {
+        samples += cache.samples(index);
+        values += job.form.values(cache.samples(index));
+        tokens += cache.tokens(index);
+    }
     let report = Report {
         path: job.dir.clone(),
         built,
@@ -207,15 +209,4 @@ fn kept_dir(data: &Data) -> PathBuf {
 
 fn scratch_dir() -> PathBuf {
     std::env::temp_dir().join(format!("myxtts-features-{}", std::process::id()))
-}
-
-/// Writes a file under a temporary name, syncs it, and renames it: readers see the old file or the new one.
-fn atomic(path: &Path, write: impl FnOnce(&mut File) -> Result<(), ArrowError>) -> Result<(), ArrowError> {
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    let done = write(&mut file).and_then(|()| Ok(file.sync_all()?)).and_then(|()| Ok(fs::rename(&temporary, path)?));
-    if done.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    done
 }

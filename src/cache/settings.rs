@@ -28,6 +28,31 @@ pub struct Mel {
     pub f_max_hz: f64,
 }
 
+/// How long sound is, in samples, frames and values.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub hop_samples: usize,
+    /// None keeps samples.
+    pub n_mels: Option<usize>,
+}
+
+impl Form {
+    pub fn new(config: &Config) -> Self {
+        let n_mels = Settings::new(config).mel.map(|mel| mel.n_mels);
+        Form { hop_samples: config.model.hop_length as usize, n_mels }
+    }
+
+    /// One at each hop from the first sample to the last (`librosa` with `center=True`).
+    pub fn frames(&self, samples: usize) -> usize {
+        samples / self.hop_samples + 1
+    }
+
+    /// What is kept of so many samples.
+    pub fn values(&self, samples: usize) -> usize {
+        self.n_mels.map_or(samples, |n_mels| n_mels * self.frames(samples))
+    }
+}
+
 impl Settings {
     pub fn new(config: &Config) -> Self {
         let (data, model) = (&config.data, &config.model);

@@ -1,20 +1,21 @@
 //! One shard, mapped: some 64 MiB of sound in an Arrow IPC file whose name is the digest of its bytes.
 //!
 //! A name that is a checksum needs no other record to be checked against, so a shard that a killed build finished is
-//! found and used by the next one.
+//! found and used by the next one. Arrow reads it once, when its digest has just been made; from then on the table of
+//! a corpus says at which byte each sound starts, and a clip is a slice of the map.
 
 use super::map;
+use super::settings::Form;
 use super::sound::Sound;
 use super::stamp::Stamp;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Int16Type, UInt32Type, UInt64Type};
 use arrow_array::{FixedSizeBinaryArray, RecordBatch};
-use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
 use blake3::Hash;
 use half::f16;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 /// The digest that a file's name claims, if it is named like a shard.
 pub(super) fn claimed(path: &Path) -> Option<Hash> {
@@ -30,84 +31,71 @@ pub(super) struct Shard {
     pub path: PathBuf,
     pub stamp: Stamp,
     file: Buffer,
-    /// Read at first use; none when they cannot be.
-    batches: OnceLock<Option<Vec<Rows>>>,
-}
-
-/// One recording of a shard.
-pub(super) struct Row<'a> {
-    pub source: Hash,
-    pub samples: u32,
-    pub checksum: u64,
-    pub sound: Sound<'a>,
-}
-
-impl Shard {
-    /// Maps the file, so that it stays whatever becomes of its name, and reads none of it.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let (stamp, file) = map::open(path)?;
-        Ok(Shard { path: path.to_owned(), stamp, file, batches: OnceLock::new() })
-    }
-
-    pub(super) fn batches(&self) -> Option<&[Rows]> {
-        let read = || map::batches(&self.file).ok()?.1.iter().map(Rows::new).collect();
-        self.batches.get_or_init(read).as_deref()
-    }
-
-    pub(super) fn row(&self, batch: u32, row: u32) -> Option<Row<'_>> {
-        self.batches()?.get(batch as usize)?.row(row as usize)
-    }
-}
-
-/// One record batch.
-pub(super) struct Rows {
-    source: FixedSizeBinaryArray,
-    samples: ScalarBuffer<u32>,
-    checksum: ScalarBuffer<u64>,
-    ends: OffsetBuffer<i32>,
+    /// The whole file as values of the one kind that this cache holds.
     values: Values,
 }
 
 enum Values {
     Pcm(ScalarBuffer<i16>),
-    Mel(ScalarBuffer<f16>, usize),
+    Mel(ScalarBuffer<f16>),
 }
 
-impl Rows {
-    fn new(batch: &RecordBatch) -> Option<Rows> {
-        let list = |name| batch.column_by_name(name)?.as_list_opt::<i32>();
-        let (list, values) = match (list("pcm"), list("mel")) {
-            (Some(pcm), _) => (pcm, Values::Pcm(pcm.values().as_primitive_opt::<Int16Type>()?.values().clone())),
-            (None, mel) => {
-                let frames = mel?.values().as_fixed_size_list_opt()?;
-                let values = frames.values().as_primitive_opt::<Float16Type>()?.values().clone();
-                (mel?, Values::Mel(values, usize::try_from(frames.value_length()).ok()?))
+/// Where the sound of a recording lies, and what it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub shard: u32,
+    /// Of the first byte, from the start of the file.
+    pub offset: u64,
+    pub samples: u32,
+    pub checksum: u64,
+}
+
+impl Shard {
+    /// Maps the file, so that it stays whatever becomes of its name, and reads none of it.
+    pub(super) fn open(path: &Path, form: Form) -> io::Result<Self> {
+        let (stamp, file) = map::open(path)?;
+        let values = match form.n_mels {
+            None => Values::Pcm(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<i16>())),
+            Some(_) => Values::Mel(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<f16>())),
+        };
+        Ok(Shard { path: path.to_owned(), stamp, file, values })
+    }
+
+    /// So many values from a byte on; none where the file has not so many. The caller compares checksums.
+    pub(super) fn sound(&self, offset: u64, count: usize) -> Option<Sound<'_>> {
+        let start = usize::try_from(offset).ok()? / size_of::<i16>();
+        let end = start.checked_add(count)?;
+        match &self.values {
+            Values::Pcm(values) => values.get(start..end).map(Sound::Pcm),
+            Values::Mel(values) => values.get(start..end).map(Sound::Mel),
+        }
+    }
+
+    /// The recordings of a shard whose digest was just made; none where it is of another make.
+    pub(super) fn recordings(&self, number: u32, form: Form) -> Option<Vec<(Hash, Place)>> {
+        let (_, batches) = map::batches(&self.file).ok()?;
+        let found = batches.iter().map(|batch| self.of_batch(batch, number, form)).collect::<Option<Vec<_>>>()?;
+        Some(found.concat())
+    }
+
+    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: Form) -> Option<Vec<(Hash, Place)>> {
+        let sources: &FixedSizeBinaryArray = batch.column_by_name("source")?.as_fixed_size_binary_opt()?;
+        let samples = batch.column_by_name("samples")?.as_primitive_opt::<UInt32Type>()?.values();
+        let checksums = batch.column_by_name("checksum")?.as_primitive_opt::<UInt64Type>()?.values();
+        let list = batch.column_by_name(if form.n_mels.is_some() { "mel" } else { "pcm" })?.as_list_opt::<i32>()?;
+        let (values, width) = match form.n_mels {
+            None => (list.values().as_primitive_opt::<Int16Type>()?.values().to_byte_slice(), 1),
+            Some(width) => {
+                let frames = list.values().as_fixed_size_list_opt().filter(|f| f.value_length() as usize == width)?;
+                (frames.values().as_primitive_opt::<Float16Type>()?.values().to_byte_slice(), width)
             }
         };
-        Some(Rows {
-            source: batch.column_by_name("source")?.as_fixed_size_binary_opt()?.clone(),
-            samples: batch.column_by_name("samples")?.as_primitive_opt::<UInt32Type>()?.values().clone(),
-            checksum: batch.column_by_name("checksum")?.as_primitive_opt::<UInt64Type>()?.values().clone(),
-            ends: list.offsets().clone(),
-            values,
-        })
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    pub(super) fn source(&self, row: usize) -> Option<Hash> {
-        Hash::from_slice(self.source.value(row)).ok()
-    }
-
-    pub(super) fn row(&self, row: usize) -> Option<Row<'_>> {
-        let (samples, checksum) = (*self.samples.get(row)?, *self.checksum.get(row)?);
-        let (start, end) = (*self.ends.get(row)? as usize, *self.ends.get(row + 1)? as usize);
-        let sound = match &self.values {
-            Values::Pcm(values) => Sound::Pcm(values.get(start..end)?),
-            Values::Mel(values, width) => Sound::Mel(values.get(start * width..end * width)?),
+        let base = (values.as_ptr() as usize).checked_sub(self.file.as_ptr() as usize)?;
+        let place = |row: usize| {
+            let offset = (base + list.value_offsets()[row] as usize * width * size_of::<i16>()) as u64;
+            let place = Place { shard, offset, samples: samples[row], checksum: checksums[row] };
+            Some((Hash::from_slice(sources.value(row)).ok()?, place))
         };
-        Some(Row { source: self.source(row)?, samples, checksum, sound })
+        (0..batch.num_rows()).map(place).collect()
     }
 }

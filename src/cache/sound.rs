@@ -24,14 +24,6 @@ pub enum SoundBuf {
 }
 
 impl Sound<'_> {
-    /// Number of values.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Sound::Pcm(samples) => samples.len(),
-            Sound::Mel(frames) => frames.len(),
-        }
-    }
-
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Sound::Pcm(samples) => samples.to_byte_slice(),
@@ -41,7 +33,8 @@ impl Sound<'_> {
 
     /// Finds every accident; it need not resist an attacker, who could write the checksum too.
     pub(super) fn checksum(&self) -> u64 {
-        checksum(blake3::Hasher::new().update(self.bytes()))
+        let digest = blake3::hash(self.bytes());
+        digest.as_bytes().first_chunk().copied().map_or(0, u64::from_le_bytes)
     }
 }
 
@@ -61,11 +54,6 @@ impl SoundBuf {
             _ => unreachable!("a cache holds one form of sound"),
         }
     }
-}
-
-pub(super) fn checksum(hasher: &blake3::Hasher) -> u64 {
-    let (start, _) = hasher.finalize().as_bytes().split_first_chunk().map_or(([0; 8], &[][..]), |(a, b)| (*a, b));
-    u64::from_le_bytes(start)
 }
 
 /// From a recording to what is kept of it; knows nothing of threads.

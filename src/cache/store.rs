@@ -3,16 +3,19 @@
 use super::folder::{self, LOCK};
 use super::roster::{self, Roster};
 use super::settings::{FORMAT, Settings};
-use super::{Error, shard, writer};
+use super::{Error, draft, memo, shard, writer};
 use serde::Serialize;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub(super) const SETTINGS: &str = "settings.json";
+const SETTINGS: &str = "settings.json";
+const SETTINGS_TEMPORARY: &str = "settings.tmp";
 /// The table of sizes and times of the first format.
 const OLD_TABLE: &str = "digests.arrow";
+const OLD_TEMPORARY: &str = "digests.tmp";
 
 /// One folder.
 #[derive(Debug, Serialize)]
@@ -39,8 +42,12 @@ pub struct Use {
 }
 
 impl Use {
+    fn last_used(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.last_used_s)
+    }
+
     pub fn age(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(self.last_used_s)).unwrap_or_default()
+        self.last_used().elapsed().unwrap_or_default()
     }
 }
 
@@ -55,12 +62,27 @@ pub struct Limits {
     pub bytes: Option<u64>,
 }
 
+impl Limits {
+    fn is_unused(&self, last_used: SystemTime) -> bool {
+        self.unused_for.is_some_and(|most| last_used.elapsed().unwrap_or_default() > most)
+    }
+}
+
 #[derive(Debug, Default, Serialize)]
 pub struct Pruned {
     pub files: usize,
     pub bytes: u64,
     /// Folders in which another process builds; left as they are.
     pub busy: Vec<PathBuf>,
+}
+
+/// Writes down what the folder's name is a hash of.
+pub(super) fn describe(dir: &Path, settings: &Settings) -> Result<(), Error> {
+    let (path, temporary) = (dir.join(SETTINGS), dir.join(SETTINGS_TEMPORARY));
+    fs::write(&temporary, settings.json()).and_then(|()| fs::rename(&temporary, &path)).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        Error::io(&path, error)
+    })
 }
 
 /// The folders of a cache; none where there is no cache yet.
@@ -81,17 +103,21 @@ pub fn prune(dir: &Path, limits: &Limits, dry_run: bool) -> Result<Pruned, Error
         }
     }
     let kept = kept(&held, limits);
+    let mut gone: Vec<PathBuf> =
+        memo::files(dir).into_iter().filter(|file| limits.is_unused(folder::used(file))).collect();
     for folder in &held {
-        for file in files(&folder.path)?.into_iter().filter(|file| !kept.contains(file)) {
-            pruned.files += 1;
-            pruned.bytes += size(&file);
-            if !dry_run {
-                fs::remove_file(&file).map_err(|error| Error::io(&file, error))?;
-            }
-        }
+        gone.extend(files(&folder.path)?.into_iter().filter(|file| !kept.contains(file)));
+    }
+    for file in &gone {
+        pruned.files += 1;
+        pruned.bytes += size(file);
         if !dry_run {
-            let _ = fs::remove_dir(&folder.path); // fails, as it should, unless the folder is empty
+            fs::remove_file(file).map_err(|error| Error::io(file, error))?;
         }
+    }
+    if !dry_run {
+        // Fails, as it should, unless a folder is empty.
+        held.iter().for_each(|folder| drop(fs::remove_dir(&folder.path)));
     }
     Ok(pruned)
 }
@@ -100,7 +126,7 @@ pub fn prune(dir: &Path, limits: &Limits, dry_run: bool) -> Result<Pruned, Error
 fn kept(folders: &[Stored], limits: &Limits) -> HashSet<PathBuf> {
     let mut uses: Vec<&Use> = folders.iter().flat_map(|folder| &folder.corpora).collect();
     uses.retain(|corpus| {
-        limits.unused_for.is_none_or(|most| corpus.age() <= most)
+        !limits.is_unused(corpus.last_used())
             && limits.corpus.as_ref().is_none_or(|folder| real(&corpus.corpus).starts_with(real(folder)))
     });
     uses.sort_by_key(|corpus| corpus.last_used_s);
@@ -134,7 +160,7 @@ fn of_table(table: PathBuf) -> Option<Use> {
     let roster = Roster::open(&table)?;
     let clips = (0..roster.len()).filter(|&row| roster.failure(row).is_none()).count();
     let shards = roster.about.shards.iter().map(|(name, _)| table.with_file_name(name)).collect();
-    Some(Use { corpus: roster.about.corpus, clips, last_used_s, table, shards })
+    Some(Use { corpus: roster.about.corpus.into(), clips, last_used_s, table, shards })
 }
 
 /// Folders that are named as ours are, by name.
@@ -151,12 +177,10 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Our files in a folder; what somebody else put there is not looked at.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let others = [SETTINGS, LOCK, OLD_TABLE, OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, writer::TEMPORARY];
     let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let whole = path.with_extension("arrow");
-        let is_table = roster::is_named_like_one(&whole) || shard::claimed(&whole).is_some();
-        (is_table && (name.ends_with(".arrow") || name.ends_with(".tmp")))
-            || [SETTINGS, LOCK, OLD_TABLE, "settings.tmp", "digests.tmp", writer::TEMPORARY].contains(&&*name)
+        let is_other = path.file_name().and_then(OsStr::to_str).is_some_and(|name| others.contains(&name));
+        is_other || shard::claimed(path).is_some() || roster::claimed(path).is_some()
     };
     let mut files = folder::files(dir)?;
     files.retain(is_ours);
@@ -170,97 +194,4 @@ fn real(path: &Path) -> PathBuf {
 
 fn size(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |meta| meta.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::Case;
-    use super::*;
-    use std::fs::File;
-
-    fn root(case: &Case) -> PathBuf {
-        super::super::kept_dir(&case.config.data)
-    }
-
-    fn use_long_ago(case: &Case, days: u64) {
-        let long_ago = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
-        for table in case.tables() {
-            File::open(table).unwrap().set_modified(long_ago).unwrap();
-        }
-    }
-
-    #[test]
-    fn what_is_there_is_listed() {
-        let case = Case::new(3);
-        assert_eq!(list(&root(&case)).unwrap().len(), 0, "no cache yet");
-        case.run().unwrap();
-        use_long_ago(&case, 3);
-        let [folder] = &list(&root(&case)).unwrap()[..] else { panic!("one folder") };
-        assert_eq!(folder.settings.as_ref(), Some(&Settings::new(&case.config)));
-        assert!(folder.bytes > 2 * 3 * 1600);
-        let [corpus] = &folder.corpora[..] else { panic!("one corpus") };
-        assert_eq!((&*corpus.corpus, corpus.clips, corpus.age().as_secs() / 3600), (case.root.path(), 3, 72));
-    }
-
-    #[test]
-    fn a_used_cache_is_not_pruned() {
-        let case = Case::new(3);
-        case.run().unwrap();
-        let pruned = prune(&root(&case), &Limits::default(), false).unwrap();
-        assert_eq!((pruned.files, pruned.busy.len()), (0, 0));
-        assert_eq!(case.counts(), (0, 0, 3, 0));
-    }
-
-    #[test]
-    fn what_no_corpus_uses_goes() {
-        let case = Case::new(3);
-        case.run().unwrap();
-        let (before, old) = (case.shards(), root(&case).join("0123456789abcdef"));
-        fs::create_dir(&old).unwrap();
-        fs::write(old.join(OLD_TABLE), b"old").unwrap();
-        fs::write(old.join("notes.txt"), b"not ours").unwrap();
-        fs::write(case.dir().join(shard::name(&blake3::hash(b""))), b"").unwrap();
-        fs::write(case.dir().join(writer::TEMPORARY), b"half").unwrap();
-        let dry = prune(&root(&case), &Limits::default(), true).unwrap();
-        assert_eq!((dry.files, dry.bytes), (3, 3 + 4));
-        assert_eq!(prune(&root(&case), &Limits::default(), false).unwrap().files, 3 + 1, "and the lock it took");
-        assert_eq!(
-            (case.shards(), old.join("notes.txt").exists(), old.join(OLD_TABLE).exists()),
-            (before, true, false)
-        );
-    }
-
-    #[test]
-    fn limits_of_age_size_and_corpus() {
-        let [case, other] = [Case::new(2), Case::new(2)];
-        for limits in [
-            Limits { unused_for: Some(Duration::from_secs(24 * 3600)), ..Limits::default() },
-            Limits { bytes: Some(1000), ..Limits::default() },
-            Limits { corpus: Some(other.root.path().to_owned()), ..Limits::default() },
-        ] {
-            case.run().unwrap();
-            use_long_ago(&case, 2);
-            prune(&root(&case), &limits, false).unwrap();
-            assert!(!case.dir().exists(), "{limits:?}");
-        }
-        case.run().unwrap();
-        let roomy = Limits {
-            unused_for: Some(Duration::from_secs(24 * 3600)),
-            bytes: Some(1 << 20),
-            corpus: Some(case.root.path().to_owned()),
-        };
-        assert_eq!(prune(&root(&case), &roomy, false).unwrap().files, 0);
-    }
-
-    #[test]
-    fn a_folder_in_use_is_left_alone() {
-        let case = Case::new(2);
-        case.run().unwrap();
-        use_long_ago(&case, 2);
-        let held = File::create(case.dir().join(LOCK)).unwrap();
-        held.lock().unwrap();
-        let limits = Limits { bytes: Some(0), ..Limits::default() };
-        let pruned = prune(&root(&case), &limits, false).unwrap();
-        assert_eq!((pruned.files, pruned.busy), (0, vec![case.dir()]));
-    }
 }

@@ -59,9 +59,7 @@ impl Writer {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
-        let Hashing { file, hasher } = open.into_inner()?;
-        file.sync_all()?;
-        let path = self.dir.join(shard::name(&hasher.finalize()));
+        let path = self.dir.join(shard::name(&open.into_inner()?.finish()?));
         fs::rename(self.temporary(), &path)?;
         File::open(&self.dir)?.sync_all()?;
         self.written_bytes = 0;
@@ -75,8 +73,7 @@ impl Writer {
         self.written_bytes += self.batch.bytes();
         let batch = self.take_batch().finish(&self.schema)?;
         if self.open.is_none() {
-            let file = File::create(self.temporary())?;
-            self.open = Some(FileWriter::try_new(Hashing { file, hasher: blake3::Hasher::new() }, &self.schema)?);
+            self.open = Some(FileWriter::try_new(Hashing::create(&self.temporary())?, &self.schema)?);
         }
         self.open.as_mut().map_or(Ok(()), |open| open.write(&batch))
     }
@@ -107,9 +104,21 @@ impl Drop for Writer {
 }
 
 /// A file and the digest of what was written to it. Unbuffered: nearly every write is a whole column.
-struct Hashing {
+pub(super) struct Hashing {
     file: File,
     hasher: blake3::Hasher,
+}
+
+impl Hashing {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Hashing { file: File::create(path)?, hasher: blake3::Hasher::new() })
+    }
+
+    /// Waits until the file is on the disk.
+    pub(super) fn finish(self) -> io::Result<Hash> {
+        self.file.sync_all()?;
+        Ok(self.hasher.finalize())
+    }
 }
 
 impl Write for Hashing {

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 const BAR_WIDTH: usize = 40;
+/// Speakers, languages, rates or characters that are listed; a Chinese corpus has thousands of the last.
+const SHOWN: usize = 60;
 
 /// Decode every clip of a corpus once and report what it holds and what is wrong
 ///
@@ -107,7 +109,8 @@ fn counts<K: Display + Clone>(counts: &BTreeMap<K, usize>) -> String {
         " " => format!("space {count}"),
         name => format!("{name} {count}"),
     });
-    format!("{}: {}", counts.len(), shown.collect::<Vec<_>>().join(", "))
+    let more = if counts.len() > SHOWN { ", …" } else { "" };
+    format!("{}: {}{more}", counts.len(), shown.take(SHOWN).collect::<Vec<_>>().join(", "))
 }
 
 fn histogram(name: &str, Spread { bins, .. }: &Spread) -> String {

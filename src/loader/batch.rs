@@ -93,3 +93,48 @@ impl HostBatch {
         self.frame_spans.iter().map(|span| span.len).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audio;
+    use crate::config::{CacheContent, Config};
+    use crate::corpus::Utterance;
+    use crate::text::Tokenizer;
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    /// Clips of 1, 2 and 3 tenths of a second, each of one value: sample `n` of clip `k` is `k + 1` eighths.
+    fn cache(dir: &Path, content: CacheContent) -> Cache {
+        let utterance = |index: usize| {
+            let audio = dir.join(format!("{index}.wav"));
+            audio::write_wav(&audio, &vec![0.125 * (index + 1) as f32; 1600 * (index + 1)], 16_000).unwrap();
+            Utterance { id: index.to_string(), audio, text: "a".into(), speaker: "s".into(), language: None }
+        };
+        let utterances: Vec<_> = (0..3).map(utterance).collect();
+        let mut config = Config::default();
+        (config.data.sample_rate, config.data.cache_dir) = (16_000, Some(dir.join("cache")));
+        (config.data.trim_silence, config.data.normalize_audio) = (false, false);
+        (config.data.cache_content, config.data.language) = (content, "en".into());
+        let tokenizer = Tokenizer::fit([("a", "en")].into_iter());
+        cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false)).unwrap().0
+    }
+
+    #[test]
+    fn samples_and_mel_frames_lie_where_the_spans_say() {
+        let dir = tempfile::tempdir().unwrap();
+        for content in [CacheContent::Pcm, CacheContent::Mel] {
+            let cache = cache(dir.path(), content);
+            let (dataset, left_out) = Dataset::new(cache.clone(), Length { frames: 100, tokens: 10 });
+            assert_eq!((left_out.total(), dataset.lengths()[2].frames), (0, 4800 / 256 + 1));
+            let budget = Budget::packed(dataset.lengths(), 4);
+            let batch = dataset.batch(&[2, 0], &budget).unwrap();
+            let mut expected = cache.zeros(budget.frames);
+            for (span, clip) in batch.frame_spans.iter().zip([2, 0]) {
+                expected.put(span.start * cache.values_per_frame(), cache.clip(clip).unwrap().sound);
+            }
+            assert!(batch.sound == expected);
+            assert_eq!((batch.speech_frames(), expected == cache.zeros(budget.frames)), (19 + 7, false));
+        }
+    }
+}

@@ -14,8 +14,3 @@ pub use detect::detect;
 pub use error::Error;
 pub use normalize::{normalize, uncovered};
 pub use tokenizer::Tokenizer;
-
-/// The version of espeak-ng where it is installed.
-pub fn espeak_version() -> Option<String> {
-    phonemes::POOL.version().ok()
-}

@@ -56,14 +56,18 @@ pub fn prepare(
     let corpus = read(path, data, &mut findings, &mut notes)?;
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
-    let fit = || cache::tokenizer(&corpus.utterances, data);
-    let is_resumed = tokenizer.is_some();
-    let tokenizer = tokenizer.map_or_else(fit, Ok)?;
-    notes.extend(tokenizer.check()?);
-    notes.push(format!("tokens: {}", tokenizer.describe()));
-    if is_resumed {
-        findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
-    }
+    let tokenizer = match tokenizer {
+        Some(tokenizer) => {
+            notes.extend(tokenizer.check()?);
+            findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
+            tokenizer
+        }
+        None => {
+            let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
+            notes.push(format!("tokens: {told}"));
+            tokenizer
+        }
+    };
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
         let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop)?;
@@ -72,11 +76,11 @@ pub fn prepare(
     };
     let whole = open(&corpus.utterances)?;
     let (train, validation) = match (corpus.into_parts(), held_out) {
-        ((train, _), Some(held_out)) => (part(&whole, &train), open(&held_out.utterances)?),
-        ((train, Some(validation)), None) => (part(&whole, &train), part(&whole, &validation)),
+        ((train, _), Some(held_out)) => (whole.part(&train), open(&held_out.utterances)?),
+        ((train, Some(validation)), None) => (whole.part(&train), whole.part(&validation)),
         ((all, None), None) => {
             let (train, validation) = split(all, data);
-            (part(&whole, &train), part(&whole, &validation))
+            (whole.part(&train), whole.part(&validation))
         }
     };
     let (train, validation) =
@@ -115,10 +119,6 @@ fn unknown(utterances: &[Utterance], tokenizer: &Tokenizer, language: &str) -> O
         |utterance: &Utterance| tokenizer.unknown(&utterance.text, utterance.language.as_deref().unwrap_or(language));
     let unknown: BTreeSet<char> = utterances.iter().flat_map(of).collect();
     (!unknown.is_empty()).then(|| format!("the voice does not know these characters: {}", String::from_iter(unknown)))
-}
-
-fn part(cache: &Cache, utterances: &[Utterance]) -> Cache {
-    cache.part(&utterances.iter().map(|utterance| utterance.id.as_str()).collect())
 }
 
 fn fitting(cache: Cache, data: &Data, name: &str, notes: &mut Vec<String>) -> Dataset {
