@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Each sets up what is missing.
+# `make demo` and `make test` set up what is missing; `make bench-frontend` compares with other programs.
 
 CARGO := cargo
 PROFILE := --release   # one profile for everything: LibTorch's bindings are compiled once
@@ -26,7 +26,7 @@ demo: build
 test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	$(CARGO) test $(PROFILE) --workspace
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) --workspace
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup

@@ -79,7 +79,7 @@ fn open(config: &Path) -> Result<Value> {
     let utterances = corpus::read(path, &corpus::Options::of(&config.data)?)?.utterances;
     let tokenizer = data.tokenizer;
     let clock = Instant::now();
-    let (cache, report) = cache::open_at_once(&utterances, &tokenizer, &config, &|_| (), &stop)?;
+    let (cache, report) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop)?;
     let open_ms = milliseconds(clock);
     Ok(json!({
         "open_ms": open_ms,

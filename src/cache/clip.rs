@@ -122,7 +122,7 @@ impl Cache {
     }
 
     /// Whether every recording looks as it did when its features were made. Takes some 1 to 2 µs a clip.
-    pub fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         let roster = &self.files.roster;
         (0..roster.len()).into_par_iter().all(|row| Stamp::of(roster.audio(row)) == roster.stamp(row))
     }

@@ -97,19 +97,27 @@ pub fn open(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_as(utterances, tokenizer, config, progress, stop, Cache::is_current)
-}
-
-/// As `open`, but does not look at the recordings when all features are there: that takes 1 to 2 µs a clip, and far
-/// longer on a network drive. Ask `Cache::is_current`, from another thread, before relying on the features.
-pub fn open_at_once(
-    utterances: &[Utterance],
-    tokenizer: &Tokenizer,
-    config: &Config,
-    progress: &(dyn Fn(Progress) + Sync),
-    stop: &AtomicBool,
-) -> Result<(Cache, Report), Error> {
-    open_as(utterances, tokenizer, config, progress, stop, |_| true)
+    let (data, settings) = (&config.data, Settings::new(config));
+    let kept = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
+    let job = Job {
+        utterances,
+        tokenizer,
+        settings: &settings,
+        form: Form::new(config),
+        language: &data.language,
+        dir: kept.join(settings.folder()),
+        base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
+        workers: data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
+        max_failures: data.max_failures.of(utterances.len()),
+        progress,
+        stop,
+    };
+    let opened = prepare(&job);
+    if !data.enable_caching {
+        // The maps hold the shards until the run ends, whether or not they have a name.
+        let _ = fs::remove_dir_all(&kept);
+    }
+    opened
 }
 
 /// The next `open` reads every recording and every shard of these settings in full, whatever their times say.
@@ -126,41 +134,10 @@ pub fn default_dir() -> PathBuf {
     set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts").join("features")
 }
 
-fn open_as(
-    utterances: &[Utterance],
-    tokenizer: &Tokenizer,
-    config: &Config,
-    progress: &(dyn Fn(Progress) + Sync),
-    stop: &AtomicBool,
-    is_current: fn(&Cache) -> bool,
-) -> Result<(Cache, Report), Error> {
-    let (data, settings) = (&config.data, Settings::new(config));
-    let kept = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
-    let job = Job {
-        utterances,
-        tokenizer,
-        settings: &settings,
-        form: Form::new(config),
-        language: &data.language,
-        dir: kept.join(settings.folder()),
-        base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
-        workers: data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
-        max_failures: data.max_failures.of(utterances.len()),
-        progress,
-        stop,
-    };
-    let opened = prepare(&job, is_current);
-    if !data.enable_caching {
-        // The maps hold the shards until the run ends, whether or not they have a name.
-        let _ = fs::remove_dir_all(&kept);
-    }
-    opened
-}
-
-fn prepare(job: &Job, is_current: fn(&Cache) -> bool) -> Result<(Cache, Report), Error> {
+fn prepare(job: &Job) -> Result<(Cache, Report), Error> {
     let corpus = job.identity();
     let open = || Cache::open(job, &corpus);
-    if let Some(cache) = open().filter(is_current) {
+    if let Some(cache) = open().filter(Cache::is_current) {
         return report(job, cache, Counts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.

@@ -208,19 +208,6 @@ fn a_part_is_the_same_clips() {
 }
 
 #[test]
-fn at_once_does_not_look_at_recordings_until_asked() {
-    let case = Case::new(3);
-    let stop = AtomicBool::new(false);
-    let at_once = || open_at_once(&case.utterances, &case.tokenizer, &case.config, &|_| (), &stop).unwrap();
-    assert_eq!((counts(&at_once().1), at_once().0.is_current()), ((3, 0, 0, 0), true));
-    tone(&case.utterances[1].audio, 999.0, 1616);
-    let (cache, report) = at_once();
-    assert_eq!((counts(&report), cache.is_current()), ((0, 0, 3, 0), false));
-    assert_eq!(case.counts(), (1, 0, 2, 0));
-    assert!(at_once().0.is_current());
-}
-
-#[test]
 fn damaged_shards_are_found_and_rebuilt() {
     let case = Case::new(4).workers(1);
     let (first, _) = case.run().unwrap();
