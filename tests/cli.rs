@@ -331,6 +331,8 @@ fn text_that_cannot_be_spoken_is_refused() {
     for text in ["", "  ", "...", "🙂", "日本語"] {
         assert!(bench.error(&["synth", "--checkpoint", "run", "--text", text]).contains("nothing to speak"));
     }
+    let foreign = bench.error(&["synth", "--checkpoint", "run", "--text", "Der Fuchs", "--language", "de"]);
+    assert!(foreign.contains("does not speak `de`"), "{foreign}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// Clips begun per worker before the first is written: enough work to last while a shard is synced.
+/// Clips begun per worker before the first is written: enough work to last while a shard is written.
 const AHEAD_PER_WORKER: usize = 16;
 /// Finished clips wait in memory up to this size, however long they are.
 const WAITING_BYTES: usize = 64 << 20;

@@ -49,7 +49,7 @@ impl Draft<'_> {
         let mut writer = FileWriter::try_new(Hashing::create(temporary)?, &batch.schema())?;
         writer.write(&batch)?;
         writer.finish()?;
-        let digest = writer.into_inner()?.finish()?;
+        let digest = writer.into_inner()?.finish();
         let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
         let path = dir.join(identity.file_name(&digest));
         fs::rename(temporary, &path)?;

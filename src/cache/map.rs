@@ -60,7 +60,7 @@ fn bad(what: impl ToString) -> ArrowError {
 /// The only unsafe code of this crate: the operating system's map has no safe form.
 #[allow(unsafe_code)]
 fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the bytes must not change under the map. Files of the cache are written under a temporary name, synced,
+    // SAFETY: the bytes must not change under the map. Files of the cache are written under a temporary name,
     // and renamed; afterwards nothing writes to them. A replaced or deleted file lives on as long as it is mapped.
     unsafe { Mmap::map(file) }
 }

@@ -9,7 +9,7 @@
 //!
 //! - Sound is found by the hash of its recording's bytes, in the folder of the settings it was made with; tokens by
 //!   text, language and tokenizer. So a changed clip is one clip's work, and another tokenizer is no work for sound.
-//! - Files appear complete or not at all: written under a temporary name, synced, renamed.
+//! - Files appear complete or not at all: written under a temporary name, then renamed.
 //! - Opening compares sizes and times of shards with those they had when they were last read in full. One that was
 //!   written to, cut or copied since is read again and, if its name is not its digest, deleted and built again.
 //! - What sizes and times do not show, rot on the medium, the checksum of each clip does: it is compared when a clip

@@ -1,5 +1,6 @@
 //! `myxtts cache`: what the feature cache holds, and clearing it up.
 
+use super::print_line;
 use crate::cache::{self, Settings, store};
 use crate::config::{Config, Overrides};
 use indicatif::{HumanBytes, HumanDuration};
@@ -67,16 +68,20 @@ fn list(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     let folders = store::list(dir)?;
     let bytes = folders.iter().map(|folder| folder.bytes).sum();
     if as_json {
-        println!("{}", serde_json::to_string_pretty(&json!({ "path": dir, "bytes": bytes, "folders": folders }))?);
+        print_line(serde_json::to_string_pretty(&json!({ "path": dir, "bytes": bytes, "folders": folders }))?)?;
         return Ok(());
     }
-    println!("{}: {}", dir.display(), HumanBytes(bytes));
+    print_line(format!("{}: {}", dir.display(), HumanBytes(bytes)))?;
     for Stored { path, settings, bytes, corpora } in &folders {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        println!("\n{name}  {}  {}", HumanBytes(*bytes), settings.as_ref().map_or("of another version".into(), tell));
+        print_line(format!(
+            "\n{name}  {}  {}",
+            HumanBytes(*bytes),
+            settings.as_ref().map_or("of another version".into(), tell)
+        ))?;
         for corpus in corpora {
             let age = HumanDuration(Duration::from_secs(corpus.age().as_secs().max(1)));
-            println!("  {} clips of {}, used {age} ago", corpus.clips, corpus.corpus.display());
+            print_line(format!("  {} clips of {}, used {age} ago", corpus.clips, corpus.corpus.display()))?;
         }
     }
     Ok(())
@@ -100,14 +105,18 @@ fn clear(dir: &Path, prune: &Prune, as_json: bool) -> anyhow::Result<()> {
     };
     let pruned = store::prune(dir, &limits, prune.dry_run)?;
     if as_json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&json!({ "path": dir, "dry_run": prune.dry_run, "pruned": pruned }))?
-        );
+        print_line(serde_json::to_string_pretty(&json!({ "path": dir, "dry_run": prune.dry_run, "pruned": pruned }))?)?;
         return Ok(());
     }
     let Pruned { files, bytes, busy } = pruned;
-    println!("{}: {} files, {}", if prune.dry_run { "would remove" } else { "removed" }, files, HumanBytes(bytes));
-    busy.iter().for_each(|folder| println!("left alone, another process builds there: {}", folder.display()));
+    print_line(format!(
+        "{}: {} files, {}",
+        if prune.dry_run { "would remove" } else { "removed" },
+        files,
+        HumanBytes(bytes)
+    ))?;
+    for folder in busy {
+        print_line(format!("left alone, another process builds there: {}", folder.display()))?;
+    }
     Ok(())
 }

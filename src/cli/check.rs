@@ -1,6 +1,6 @@
 //! `myxtts check`: what a corpus holds, and what is wrong with it.
 
-use super::{INTERRUPTED, progress};
+use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, CorpusFormat, Overrides};
 use crate::corpus;
 use crate::tools::check::{self, Bin, Fixed, Spread, Summary};
@@ -54,19 +54,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();
     let Some(summary) = summary else {
-        eprintln!("interrupted");
+        say("interrupted");
         return Ok(ExitCode::from(INTERRUPTED));
     };
     let text = match args.json {
         true => serde_json::to_string_pretty(&summary)? + "\n",
         false => format!("corpus      {}: {}\n{}", corpus.format, corpus.why, page(&summary)),
     };
-    print!("{text}");
+    print_line(text.trim_end())?;
     if args.fix {
         for Fixed { path, dropped } in
             check::fix(&corpus, &summary, &args.dir).context("cannot write cleaned metadata")?
         {
-            eprintln!("cleaned metadata without {dropped} rows: {}", path.display());
+            say(format!("cleaned metadata without {dropped} rows: {}", path.display()));
         }
     }
     Ok(if summary.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,6 +1,6 @@
 //! `myxtts prepare`: features of a corpus into the cache.
 
-use super::progress;
+use super::{print_line, progress};
 use crate::cache::{self, Report};
 use crate::config::{CacheContent, Config, CorpusFormat, MaxFailures, Overrides};
 use crate::corpus::{self, Corpus};
@@ -67,38 +67,39 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&corpus, &tokens, &report)?
     } else {
-        print(&corpus, &tokens, &report)
+        print(&corpus, &tokens, &report)?
     }
     let complete = report.failures.is_empty() && corpus.problems.is_empty();
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(corpus: &Corpus, tokens: &str, report: &Report) {
+fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
     let Report { built, encoded, reused, failures, .. } = report;
-    println!("corpus    {}: {}", corpus.format, corpus.why);
-    println!("tokens    {tokens}");
-    println!("features  {}", report.path.display());
-    println!("size      {}, {:.2} hours of speech", HumanBytes(report.bytes), report.seconds / 3600.0);
+    print_line(format!("corpus    {}: {}", corpus.format, corpus.why))?;
+    print_line(format!("tokens    {tokens}"))?;
+    print_line(format!("features  {}", report.path.display()))?;
+    print_line(format!("size      {}, {:.2} hours of speech", HumanBytes(report.bytes), report.seconds / 3600.0))?;
     let (hits, share) = (encoded + reused, 100.0 * hit_rate(report));
-    println!("clips     {built} built, {hits} reused ({share:.1} % hits), {} failed", failures.len());
+    print_line(format!("clips     {built} built, {hits} reused ({share:.1} % hits), {} failed", failures.len()))?;
     if *encoded > 0 {
-        println!("texts     {encoded} of the reused clips have new tokens");
+        print_line(format!("texts     {encoded} of the reused clips have new tokens"))?;
     }
     if report.damaged_shards > 0 {
-        println!("damaged   {} files of features, built again", report.damaged_shards);
+        print_line(format!("damaged   {} files of features, built again", report.damaged_shards))?;
     }
     for failure in failures {
-        println!("failed    {}: {}", failure.path.display(), failure.reason);
+        print_line(format!("failed    {}: {}", failure.path.display(), failure.reason))?;
     }
     for problem in &corpus.problems {
-        println!("left out  {problem}");
+        print_line(format!("left out  {problem}"))?;
     }
+    Ok(())
 }
 
 fn print_json(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
     let left_out: Vec<String> = corpus.problems.iter().map(ToString::to_string).collect();
     let answer = json!({ "cache": report, "tokens": tokens, "hit_rate": hit_rate(report), "left_out": left_out });
-    println!("{}", serde_json::to_string_pretty(&answer)?);
+    print_line(serde_json::to_string_pretty(&answer)?)?;
     Ok(())
 }
 

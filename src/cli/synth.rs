@@ -54,6 +54,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     };
     let device = Roles::named(&args.device)?;
     let voice = Synthesizer::load(&args.checkpoint, device)?;
+    voice.note().iter().for_each(|note| say(format!("note: {note}")));
     let options = Options {
         steps: args.steps as usize,
         temperature: args.temperature,

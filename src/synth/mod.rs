@@ -44,14 +44,14 @@ pub struct Synthesizer {
     language: String,
     rate_hz: u32,
     device: Device,
+    /// What may sound different here than where the voice was trained.
+    note: Option<String>,
 }
 
 impl Synthesizer {
     pub fn load(checkpoint: &Path, device: Device) -> Result<Self> {
         let checkpoint = Checkpoint::open(checkpoint)?;
-        if let Some(note) = checkpoint.tokenizer.check()? {
-            eprintln!("note: {note}");
-        }
+        let note = checkpoint.tokenizer.check()?;
         let config = &checkpoint.config;
         let mut store = VarStore::new(device);
         let voice = Voice::new(&store.root(), &config.model, checkpoint.tokenizer.vocab_size(), Kind::Float)?;
@@ -64,7 +64,12 @@ impl Synthesizer {
             rate_hz: config.data.sample_rate,
             tokenizer: checkpoint.tokenizer,
             device,
+            note,
         })
+    }
+
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     pub fn rate_hz(&self) -> u32 {
@@ -78,6 +83,12 @@ impl Synthesizer {
 
     pub fn speak(&self, text: &str, language: Option<&str>, options: &Options) -> Result<Vec<f32>> {
         let language = self.tokenizer.language(text, language.unwrap_or(&self.language));
+        let spoken = self.tokenizer.languages();
+        ensure!(
+            spoken.iter().any(|known| known == language),
+            "the voice does not speak `{language}`\nhint: it speaks {}",
+            spoken.join(", ")
+        );
         let unknown = self.tokenizer.unknown(text, language);
         let known = |letter: char| letter.is_alphanumeric() && !unknown.contains(&letter);
         ensure!(

@@ -149,6 +149,11 @@ impl Tokenizer {
         FIRST + self.languages.len() + symbols
     }
 
+    /// Codes of the languages that have a tag.
+    pub fn languages(&self) -> &[String] {
+        &self.languages
+    }
+
     /// The characters of the normalised text that this vocabulary lacks, each once. Phonemes lack none.
     pub fn unknown(&self, text: &str, language: &str) -> Vec<char> {
         let Symbols::Characters(characters) = &self.symbols else { return Vec::new() };
