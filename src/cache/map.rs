@@ -1,11 +1,11 @@
-//! Arrow IPC files through a memory map: the arrays point into the page cache, nothing is copied.
+//! Arrow IPC files through a memory map: the arrays point into the page cache, nothing is copied. Files of the cache get
+//! their names when they are complete, and nothing writes to them afterwards, as a map demands.
 
 use super::stamp::Stamp;
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
 use arrow_schema::{ArrowError, SchemaRef};
-use memmap2::Mmap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ const TRAILER_BYTES: usize = 10;
 pub(super) fn open(path: &Path) -> io::Result<(Stamp, Buffer)> {
     let file = File::open(path)?;
     let stamp = Stamp::new(&file.metadata()?);
-    Ok((stamp, Buffer::from(bytes::Bytes::from_owner(map(&file)?))))
+    Ok((stamp, Buffer::from(bytes::Bytes::from_owner(torchx::map(&file)?))))
 }
 
 /// The record batches of a file. Cost: one pass over offsets and names, none over samples.
@@ -55,12 +55,4 @@ fn batch(decoder: &FileDecoder, file: &Buffer, block: &arrow_ipc::Block) -> Resu
 
 fn bad(what: impl ToString) -> ArrowError {
     ArrowError::ParseError(what.to_string())
-}
-
-/// The only unsafe code of this crate: the operating system's map has no safe form.
-#[allow(unsafe_code)]
-fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the bytes must not change under the map. Files of the cache are written under a temporary name,
-    // and renamed; afterwards nothing writes to them. A replaced or deleted file lives on as long as it is mapped.
-    unsafe { Mmap::map(file) }
 }
