@@ -26,7 +26,8 @@ demo: build
 test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) --workspace
+	$(CARGO) test $(PROFILE) -p torchx --tests
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup
