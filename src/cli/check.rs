@@ -1,7 +1,8 @@
 //! `myxtts check`: what a corpus holds, and what is wrong with it.
 
+use super::layout::Layout;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, CorpusFormat, Overrides};
+use crate::config::{Config, Overrides};
 use crate::corpus;
 use crate::tools::check::{self, Bin, Fixed, Spread, Summary};
 use anyhow::Context;
@@ -22,12 +23,8 @@ const SHOWN: usize = 60;
 pub struct Args {
     /// Corpus folder, or a metadata file of one
     dir: PathBuf,
-    /// Layout of the corpus [default: found by looking]
-    #[arg(long)]
-    format: Option<CorpusFormat>,
-    /// Regular expression on the id; its first group is the speaker
-    #[arg(long, value_name = "REGEX")]
-    speaker_pattern: Option<String>,
+    #[command(flatten)]
+    layout: Layout,
     /// Settings of the run that will use it: limits, sample rate, language
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -45,7 +42,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("data.num_workers", args.num_workers);
-    flags.set("data.format", args.format).set("data.speaker_pattern", args.speaker_pattern.as_ref());
+    args.layout.set(&mut flags);
     let config = Config::resolve(args.config.as_deref(), flags)?;
     let workers = config.data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
     let stop = progress::stop_flag()?;

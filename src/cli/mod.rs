@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod config;
 mod devices;
+mod layout;
 mod prepare;
 mod progress;
 mod sample_corpus;

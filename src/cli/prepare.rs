@@ -1,8 +1,9 @@
 //! `myxtts prepare`: features of a corpus into the cache.
 
+use super::layout::Layout;
 use super::{print_line, progress};
 use crate::cache::{self, Report};
-use crate::config::{CacheContent, Config, CorpusFormat, MaxFailures, Overrides};
+use crate::config::{CacheContent, Config, MaxFailures, Overrides};
 use crate::corpus::{self, Corpus};
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -17,12 +18,8 @@ use std::process::ExitCode;
 pub struct Args {
     /// Corpus folder, or a metadata file of one
     dir: PathBuf,
-    /// Layout of the corpus [default: found by looking]
-    #[arg(long)]
-    format: Option<CorpusFormat>,
-    /// Regular expression on the id; its first group is the speaker
-    #[arg(long, value_name = "REGEX")]
-    speaker_pattern: Option<String>,
+    #[command(flatten)]
+    layout: Layout,
     /// Settings of the run that will use the features
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -49,7 +46,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("data.cache_dir", args.cache_dir.as_ref()).set("data.num_workers", args.num_workers);
-    flags.set("data.format", args.format).set("data.speaker_pattern", args.speaker_pattern.as_ref());
+    args.layout.set(&mut flags);
     flags.set("data.cache_content", args.cache_content).set("data.max_failures", args.max_failures);
     let mut config = Config::resolve(args.config.as_deref(), flags)?;
     // Features that end with this command would be made for nobody.

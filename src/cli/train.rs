@@ -1,7 +1,8 @@
 //! `myxtts train`
 
+use super::layout::Layout;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, CorpusFormat, OptimizationLevel, Overrides, Size};
+use crate::config::{Config, OptimizationLevel, Overrides, Size};
 use crate::feed::{Roles, apply_caps};
 use crate::train::checkpoint::{self, Checkpoint};
 use crate::train::{self, Outcome, Place, Prepared};
@@ -22,12 +23,8 @@ pub struct Args {
     /// Corpus to validate on [default: a share of the training corpus, `val_split`]
     #[arg(long, value_name = "DIR")]
     val_data: Option<PathBuf>,
-    /// Layout of the corpus [default: found by looking]
-    #[arg(long)]
-    format: Option<CorpusFormat>,
-    /// Regular expression on the id; its first group is the speaker
-    #[arg(long, value_name = "REGEX")]
-    speaker_pattern: Option<String>,
+    #[command(flatten)]
+    layout: Layout,
     /// Where checkpoints go
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
@@ -152,6 +149,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 impl Args {
     fn resolve(&self) -> Result<Config> {
         let mut flags = Overrides::default();
+        self.layout.set(&mut flags);
         let padded = match (self.enable_static_shapes, self.disable_static_shapes) {
             (false, false) => None,
             (enabled, _) => Some(enabled),
@@ -159,8 +157,6 @@ impl Args {
         flags
             .set("data.dataset_path", self.train_data.as_ref())
             .set("data.val_data", self.val_data.as_ref())
-            .set("data.format", self.format)
-            .set("data.speaker_pattern", self.speaker_pattern.as_ref())
             .set("data.batch_size", self.batch_size)
             .set("data.num_workers", self.num_workers)
             .set("data.pipeline_buffer_size", self.buffer_size)

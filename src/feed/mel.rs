@@ -35,11 +35,9 @@ pub struct MelStats {
 
 impl MelExtractor {
     pub fn new(config: &config::Model, rate_hz: u32, device: Device) -> Self {
-        let f_max = config.f_max.unwrap_or(f64::from(rate_hz) / 2.0);
-        let filters = filterbank(rate_hz, config.n_fft as usize, config.n_mels as usize, config.f_min, f_max);
         MelExtractor {
             window: Tensor::hann_window(config.n_fft, (Kind::Float, device)),
-            filters: Tensor::from_slice(&filters).view([config.n_mels, -1]).transpose(0, 1).to_device(device),
+            filters: mel_filters(config, rate_hz).transpose(0, 1).to_device(device),
             hop_samples: config.hop_length,
             device,
         }
@@ -90,6 +88,13 @@ impl MelExtractor {
             values.numel() as f64,
         )
     }
+}
+
+/// The mel filters of a voice, `[n_mels, bins]`, on the CPU.
+pub fn mel_filters(config: &config::Model, rate_hz: u32) -> Tensor {
+    let f_max = config.f_max.unwrap_or(f64::from(rate_hz) / 2.0);
+    let filters = filterbank(rate_hz, config.n_fft as usize, config.n_mels as usize, config.f_min, f_max);
+    Tensor::from_slice(&filters).view([config.n_mels, -1])
 }
 
 /// `[samples]` → complex `[frames, bins]`, frame `t` centred on sample `t * hop`, zeros beyond the ends.

@@ -7,7 +7,7 @@ mod ring;
 mod roles;
 
 pub use batch::Batch;
-pub use mel::{MelExtractor, MelStats, stft};
+pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
 pub use ring::{Delivery, Feed, Options, Producer};
 pub use roles::{Roles, apply_caps};

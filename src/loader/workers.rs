@@ -66,10 +66,6 @@ impl Loader {
         self.position
     }
 
-    pub fn batches_in_epoch(&self, epoch: u64) -> usize {
-        self.source.plan(epoch).len()
-    }
-
     /// `None` only when a worker died; its panic message has gone to stderr.
     #[allow(clippy::should_implement_trait)] // a position between batches is part of it, which an iterator has not
     pub fn next(&mut self) -> Option<Made> {

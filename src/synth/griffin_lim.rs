@@ -1,8 +1,7 @@
 //! Waveform from log-mel frames without a trained vocoder: fast Griffin-Lim (Perraudin et al. 2013).
 
-use crate::audio::mel::filterbank;
 use crate::config;
-use crate::feed::stft;
+use crate::feed::{mel_filters, stft};
 use tch::{Device, Kind, Tensor};
 
 const ITERATIONS: usize = 60;
@@ -21,9 +20,7 @@ pub struct GriffinLim {
 
 impl GriffinLim {
     pub fn new(config: &config::Model, rate_hz: u32, device: Device) -> Self {
-        let f_max = config.f_max.unwrap_or(f64::from(rate_hz) / 2.0);
-        let filters = filterbank(rate_hz, config.n_fft as usize, config.n_mels as usize, config.f_min, f_max);
-        let filters = Tensor::from_slice(&filters).view([config.n_mels, -1]);
+        let filters = mel_filters(config, rate_hz);
         GriffinLim {
             inverse: filters.pinverse(1e-8).to_device(device),
             filters: filters.to_device(device),
