@@ -1,10 +1,12 @@
 // The half that needs no CUDA library: calls that go through LibTorch's dispatcher, whatever the device.
 #include "error.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_foreach_zero.h>
@@ -28,6 +30,12 @@ std::vector<Tensor> gradients(const Tensor* const* params, size_t count) {
   return grads;
 }
 
+std::vector<Tensor> list(const Tensor* const* tensors, size_t count) {
+  std::vector<Tensor> values;
+  for (size_t i = 0; i < count; ++i) values.push_back(*tensors[i]);
+  return values;
+}
+
 std::optional<double> optional(const double* value) {
   return value ? std::optional<double>(*value) : std::nullopt;
 }
@@ -49,6 +57,29 @@ char* torchx_zero_grad(const Tensor* const* params, size_t count) {
     at::NoGradGuard no_grad;
     auto grads = gradients(params, count);
     if (!grads.empty()) at::_foreach_zero_(grads);
+  });
+}
+
+char* torchx_scale_grad(const Tensor* const* params, size_t count, const Tensor* factor) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    auto grads = gradients(params, count);
+    if (!grads.empty()) at::_foreach_mul_(grads, *factor);
+  });
+}
+
+char* torchx_lerp(const Tensor* const* values, const Tensor* const* towards, size_t count, double weight) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    if (count) at::_foreach_lerp_(list(values, count), list(towards, count), weight);
+  });
+}
+
+char* torchx_set_deterministic(bool on) {
+  return guarded([&] {
+    at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+    at::globalContext().setDeterministicCuDNN(on);
   });
 }
 

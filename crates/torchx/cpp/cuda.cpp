@@ -151,7 +151,9 @@ char* record_stream(const Tensor* tensor, StreamId stream) {
 }
 
 char* event_new(bool timing, CUDAEvent** event) {
-  return guarded([&] { *event = new CUDAEvent(timing ? cudaEventDefault : cudaEventDisableTiming); });
+  // Blocking: a thread that waits sleeps instead of burning a core that a worker could use.
+  unsigned int flags = cudaEventBlockingSync | (timing ? cudaEventDefault : cudaEventDisableTiming);
+  return guarded([&] { *event = new CUDAEvent(flags); });
 }
 
 void event_free(CUDAEvent* event) { delete event; }

@@ -21,6 +21,15 @@ unsafe extern "C" {
     pub(crate) fn torchx_copy_async(dst: *const RawTensor, src: *const RawTensor) -> Message;
     pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
     pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
+    pub(crate) fn torchx_scale_grad(params: *const *const RawTensor, count: usize, factor: *const RawTensor)
+    -> Message;
+    pub(crate) fn torchx_lerp(
+        values: *const *const RawTensor,
+        towards: *const *const RawTensor,
+        count: usize,
+        weight: f64,
+    ) -> Message;
+    pub(crate) fn torchx_set_deterministic(on: bool) -> Message;
     pub(crate) fn torchx_clip_grad_norm(
         params: *const *const RawTensor,
         count: usize,

@@ -1,0 +1,13 @@
+//! The same numbers from the same inputs, run after run.
+
+use crate::error::Error;
+use crate::ffi::{check, torchx_set_deterministic};
+
+/// From now on LibTorch takes algorithms whose result does not depend on the order of threads, and refuses operations
+/// that have none. Call it before CUDA is opened: cuBLAS reads its workspace setting once.
+pub fn require_deterministic() -> Result<(), Error> {
+    // SAFETY: called at the start of a run, before threads that could read the environment.
+    unsafe { std::env::set_var("CUBLAS_WORKSPACE_CONFIG", ":4096:8") };
+    // SAFETY: takes a flag.
+    check(unsafe { torchx_set_deterministic(true) })
+}
