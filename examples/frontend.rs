@@ -7,11 +7,11 @@
 //! frontend open CONFIG           a prepared corpus, as `myxtts train` opens it, up to the first batch
 //! ```
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use myxtts::cache;
 use myxtts::config::{Config, Overrides};
 use myxtts::corpus::{self, Utterance};
-use myxtts::loader::{Loader, Position};
+use myxtts::loader::{Loader, Options, PlainBlock, Position};
 use myxtts::text::{Kind, Tokenizer};
 use myxtts::{audio, train};
 use rayon::prelude::*;
@@ -70,9 +70,19 @@ fn open(config: &Path) -> Result<Value> {
     let stop = AtomicBool::new(false);
 
     let clock = Instant::now();
-    let data = train::prepare(&config, None, &|_| (), &stop)?;
-    let mut loader = Loader::start(data.train, data.budget, config.training.seed, Position::default(), 1, 1);
-    let batch = loader.next().context("no batch came")?.map_err(|error| anyhow!(error))?;
+    let data = train::prepare(&config, train::Known::Nothing, &|_| (), &stop)?;
+    let options = Options {
+        seed: config.training.seed,
+        from: Position::default(),
+        workers: 1,
+        depth: 1,
+        in_flight: 1,
+        ordered: true,
+        allocate: PlainBlock::allocate(),
+        max_failures: 0,
+    };
+    let loader = Loader::start(data.train, data.budget, options)?;
+    let batch = loader.next().context("no batch came")??;
     let first_batch_ms = milliseconds(clock);
 
     let path = config.data.dataset_path.as_deref().context("data.dataset_path is not set")?;

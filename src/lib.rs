@@ -3,11 +3,12 @@
 //! Data flows one way through these modules, and dependencies point the same way:
 //!
 //! ```text
-//! corpus → text, audio → cache → loader │ feed → model → train → synth
+//! corpus → text, audio → cache → loader │ feed → model, vocoder → train → synth
 //!                        device boundary ┘  (left of it nothing imports tch)
 //! ```
 //!
-//! `tools` reads all of them; `cli` calls everything and nothing calls `cli`.
+//! `telemetry` measures a run; it imports none of them, and all may use it. `tools` reads all of them; `cli` calls
+//! everything and nothing calls `cli`.
 
 pub mod audio;
 pub mod cache;
@@ -19,6 +20,8 @@ pub mod loader;
 pub mod model;
 mod rng;
 pub mod synth;
+pub mod telemetry;
 pub mod text;
 pub mod tools;
 pub mod train;
+pub mod vocoder;

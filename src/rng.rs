@@ -27,6 +27,11 @@ impl Rng {
         (self.next() % bound as u64) as usize
     }
 
+    /// From 0 up to and without 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 /// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.
 const CONFIG: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 1, decoder_heads: 2}
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
 training: {device: cpu, steps: 8, schedule: constant, warmup_steps: 2, learning_rate: 2e-3, log_step: 2, val_step: 4, save_step: 4}
 data: {batch_size: 4, num_workers: 2, val_split: 0.1}
 ";
@@ -272,7 +272,7 @@ fn a_full_disk_leaves_the_earlier_checkpoint_whole() {
     let bench = Bench::with_corpus();
     let small = bench.path("small");
     fs::create_dir(&small).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1500k", "tmpfs"]).arg(&small).output();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4000k", "tmpfs"]).arg(&small).output();
     if !mount.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: a small file system cannot be mounted here");
         return;
@@ -313,10 +313,14 @@ fn damaged_checkpoints_are_named() {
     let bench = Bench::with_corpus();
     bench.train_ok("run", &["--steps", "4"]);
     let speak = ["synth", "--checkpoint", "run", "--text", "hello"];
-    let weights = bench.path("run/step-00000004/model.safetensors");
-    let bytes = fs::read(&weights).unwrap();
-    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-    assert!(bench.error(&speak).contains("model.safetensors"));
+    // The averaged weights are those that speak; without them, the trained ones do.
+    for file in ["model.ema.safetensors", "model.safetensors"] {
+        let weights = bench.path("run/step-00000004").join(file);
+        let bytes = fs::read(&weights).unwrap();
+        fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(bench.error(&speak).contains(file));
+        fs::remove_file(&weights).unwrap();
+    }
     fs::write(bench.path("run/step-00000004/state.json"), "{").unwrap();
     assert!(bench.error(&speak).contains("state.json"));
     assert!(bench.error(&["synth", "--checkpoint", "corpus", "--text", "hello"]).contains("not a checkpoint"));
@@ -357,4 +361,52 @@ fn answers_for_programs_are_json() {
     }
     let outcome: serde_json::Value = serde_json::from_str(&bench.train_ok("run", &["--steps", "2", "--json"])).unwrap();
     assert_eq!(outcome["step"], 2);
+}
+
+#[test]
+fn a_vocoder_learns_resumes_and_speaks() {
+    let bench = Bench::with_corpus();
+    let small = CONFIG.replace("voice_dim: 32", "voice_dim: 32, vocoder_dim: 32, vocoder_layers: 1");
+    let small = small.replace("batch_size: 4", "batch_size: 1").replace("val_split: 0.1", "val_split: 0");
+    fs::write(bench.path("config.yaml"), small).unwrap();
+    let train = ["train-vocoder", "--config", "config.yaml", "--train-data", "corpus", "--checkpoint-dir", "vocoder"];
+    bench.ok(&[&train[..], &["--steps", "2"]].concat());
+    bench.ok(&[&train[..], &["--steps", "3", "--resume"]].concat());
+    assert!(bench.metrics("vocoder").iter().any(|line| line["judges_made"].is_f64() && line["mel"].is_f64()));
+    bench.train_ok("run", &["--steps", "2"]);
+    let error = bench.error(&["synth", "--checkpoint", "vocoder", "--text", "hello"]);
+    assert!(error.contains("holds a vocoder, and a voice is needed"), "{error}");
+    fs::write(bench.path("texts"), "a|A fox.\n{\"text\": \"Two foxes.\", \"id\": \"b\"}\n").unwrap();
+    let speak = ["synth", "--checkpoint", "run", "--vocoder", "vocoder", "--text-file", "texts", "-o", "spoken"];
+    bench.ok(&speak);
+    assert_eq!(files(&bench.path("spoken")).len(), 2);
+    assert!(bench.ok(&speak).contains(": 0.0 s of speech"), "what is there is kept");
+}
+
+#[test]
+fn a_voice_is_fine_tuned_on_another_corpus() {
+    let bench = Bench::with_corpus();
+    fs::write(bench.path("config.yaml"), CONFIG.replace("data: {", "data: {tokenizer: characters, ")).unwrap();
+    bench.train_ok("run", &["--steps", "4"]);
+    let metadata = bench.path("corpus/metadata.csv");
+    let text = fs::read_to_string(&metadata).unwrap();
+    fs::write(&metadata, text.replace("the", "thé")).unwrap();
+    let args = bench.train("tuned", &["--steps", "2", "--init-from", "run"]);
+    let output = bench.run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let told = stderr(&output);
+    assert!(output.status.success() && told.contains("tensors taken") && told.contains("rows of"), "{told}");
+    let missing = bench.train_error("other", &["--init-from", "nowhere"]);
+    assert!(missing.contains("nowhere"), "{missing}");
+}
+
+#[test]
+fn the_pipeline_is_measured_on_a_cpu_too() {
+    let bench = Bench::with_corpus();
+    let args =
+        ["bench", "pipeline", "--config", "config.yaml", "--train-data", "corpus", "--num-steps", "12", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&bench.ok(&args)).unwrap();
+    let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
+    assert!((0.0..=1.0).contains(&figure("data_readiness")));
+    assert!(figure("step_ms") > 0.0 && figure("headspace_ms") > 0.0 && figure("producer_ceiling") > 0.0);
+    assert!(report["kernel_busy"].is_null(), "there is no GPU to trace");
 }

@@ -16,7 +16,7 @@ fn main() {
     // A RUNPATH, not an RPATH: LD_LIBRARY_PATH goes first, so another machine's PyTorch can serve the same binary.
     println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
 
-    compiler(&torch).file("cpp/cpu.cpp").compile("torchx_cpu");
+    compiler(&torch).files(["cpp/cpu.cpp", "cpp/fused.cpp"]).compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {
         Some(cuda) => compile_cuda(&torch, &cuda, &object),

@@ -22,7 +22,7 @@ pub use wav::{wav_bytes, write_wav};
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rates that a recording may have. Outside them a header is wrong, and the resampler's tables would grow without end.
 const RATES_HZ: RangeInclusive<u32> = 1_000..=768_000;
@@ -51,6 +51,16 @@ pub enum Error {
     Unusable { path: PathBuf, what: String },
     #[error("cannot resample from {from_hz} Hz to {to_hz} Hz: {what}")]
     Resample { from_hz: u32, to_hz: u32, what: String },
+}
+
+/// A recording as a voice is trained on it; `loudness_lufs: None` leaves its level alone.
+pub fn prepare(path: &Path, rate_hz: u32, trim: bool, loudness_lufs: Option<f64>) -> Result<Waveform, Error> {
+    let wave = resample(decode(path)?, rate_hz)?;
+    let wave = if trim { trim_silence(wave) } else { wave };
+    Ok(match loudness_lufs {
+        Some(target) => normalize(wave, target),
+        None => wave,
+    })
 }
 
 /// The largest sample, of either sign.

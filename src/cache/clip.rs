@@ -5,16 +5,15 @@ use super::identity::Identity;
 use super::roster::Roster;
 use super::settings::Form;
 use super::shard::{Place, Shard};
-use super::sound::{Sound, SoundBuf};
+use super::sound::Sound;
 use super::stamp::Stamp;
 use super::{Error, Failure};
 use crate::corpus::Utterance;
-use half::f16;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -91,6 +90,18 @@ impl Cache {
         Ok(Clip { id, tokens: roster.tokens(row), sound, speaker, language })
     }
 
+    /// Name and recording of a clip.
+    pub fn source(&self, index: usize) -> (&str, &Path) {
+        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
+        (roster.id(row), roster.audio(row))
+    }
+
+    /// Speaker and language of a clip, without touching its sound.
+    pub fn voice(&self, index: usize) -> (&str, &str) {
+        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
+        (roster.speaker(row), roster.language(row))
+    }
+
     /// Length of a clip, without touching its sound.
     pub fn samples(&self, index: usize) -> usize {
         self.files.roster.place(self.rows[index] as usize).samples as usize
@@ -101,6 +112,11 @@ impl Cache {
         self.form.frames(self.samples(index))
     }
 
+    /// Mel bands, where the cache holds mel frames.
+    pub fn n_mels(&self) -> Option<usize> {
+        self.form.n_mels
+    }
+
     pub fn hop_samples(&self) -> usize {
         self.form.hop_samples
     }
@@ -108,12 +124,6 @@ impl Cache {
     /// Values that a frame takes in a batch: samples of a hop, or bands.
     pub fn values_per_frame(&self) -> usize {
         self.form.n_mels.unwrap_or(self.form.hop_samples)
-    }
-
-    /// Room for so many frames.
-    pub fn zeros(&self, frames: usize) -> SoundBuf {
-        let values = frames * self.values_per_frame();
-        if self.form.n_mels.is_some() { SoundBuf::Mel(vec![f16::ZERO; values]) } else { SoundBuf::Pcm(vec![0; values]) }
     }
 
     /// Length of a clip's text, without touching it.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// How many failures an error message spells out.
 const NAMED_FAILURES: usize = 5;
+const CHECK: &str = "\nhint: `myxtts check DIR` lists every unreadable clip";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,9 +26,9 @@ pub enum Error {
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
     Workers(#[from] rayon::ThreadPoolBuildError),
-    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}", failures.len(), list(failures))]
+    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}{CHECK}", failures.len(), list(failures))]
     TooManyFailures { failures: Vec<Failure>, max_failures: usize },
-    #[error("all {} clips failed:{}", failures.len(), list(failures))]
+    #[error("all {} clips failed:{}{CHECK}", failures.len(), list(failures))]
     NothingUsable { failures: Vec<Failure> },
     #[error("interrupted; {built} new clips are kept, the next run goes on from there")]
     Interrupted { built: usize },
@@ -54,7 +55,8 @@ pub struct Failure {
     pub reason: String,
 }
 
-fn list(failures: &[Failure]) -> String {
+/// The first of them, a line each.
+pub(crate) fn list(failures: &[Failure]) -> String {
     let mut text = String::new();
     for Failure { path, reason, .. } in failures.iter().take(NAMED_FAILURES) {
         let _ = write!(text, "\n  {}: {reason}", path.display());
@@ -62,5 +64,5 @@ fn list(failures: &[Failure]) -> String {
     if failures.len() > NAMED_FAILURES {
         let _ = write!(text, "\n  and {} more", failures.len() - NAMED_FAILURES);
     }
-    text + "\nhint: `myxtts check DIR` lists every unreadable clip"
+    text
 }

@@ -35,6 +35,7 @@ mod tests;
 mod writer;
 
 pub use clip::{Cache, Clip};
+pub(crate) use error::list;
 pub use error::{Error, Failure};
 pub use memo::tokenizer;
 pub use settings::{Mel, Settings};

@@ -23,9 +23,9 @@ pub enum SoundBuf {
     Mel(Vec<f16>),
 }
 
-impl Sound<'_> {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
+impl<'a> Sound<'a> {
+    pub fn bytes(&self) -> &'a [u8] {
+        match *self {
             Sound::Pcm(samples) => samples.to_byte_slice(),
             Sound::Mel(frames) => frames.to_byte_slice(),
         }
@@ -43,15 +43,6 @@ impl SoundBuf {
         match self {
             SoundBuf::Pcm(samples) => Sound::Pcm(samples),
             SoundBuf::Mel(frames) => Sound::Mel(frames),
-        }
-    }
-
-    /// Copies a clip to where it belongs in a batch of the same cache.
-    pub fn put(&mut self, start: usize, sound: Sound) {
-        match (self, sound) {
-            (SoundBuf::Pcm(all), Sound::Pcm(clip)) => all[start..start + clip.len()].copy_from_slice(clip),
-            (SoundBuf::Mel(all), Sound::Mel(clip)) => all[start..start + clip.len()].copy_from_slice(clip),
-            _ => unreachable!("a cache holds one form of sound"),
         }
     }
 }
@@ -72,22 +63,13 @@ impl<'a> Maker<'a> {
 
     /// The sound and its length in samples, or why there is none.
     pub(super) fn make(&self, path: &Path) -> Result<(SoundBuf, u32), String> {
-        let wave = self.wave(path).map_err(|error| reason(path, &error))?;
+        let Settings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
+        let wave = audio::prepare(path, rate_hz, trim_silence, loudness_lufs).map_err(|error| reason(path, &error))?;
         match wave.samples.len() {
             0 => Err("no samples".into()),
             count @ 1..=MAX_SAMPLES => Ok((self.keep(&wave), count as u32)),
             many => Err(format!("{many} samples, more than the {MAX_SAMPLES} a clip may have")),
         }
-    }
-
-    fn wave(&self, path: &Path) -> Result<Waveform, audio::Error> {
-        let wave = audio::decode(path)?;
-        let wave = audio::resample(wave, self.settings.rate_hz)?;
-        let wave = if self.settings.trim_silence { audio::trim_silence(wave) } else { wave };
-        Ok(match self.settings.loudness_lufs {
-            Some(target) => audio::normalize(wave, target),
-            None => wave,
-        })
     }
 
     fn keep(&self, wave: &Waveform) -> SoundBuf {

@@ -1,5 +1,6 @@
 //! The command line. One file a command; each parses, calls the library, and prints.
 
+mod bench;
 mod cache;
 mod check;
 mod completions;
@@ -8,6 +9,7 @@ mod devices;
 mod layout;
 mod prepare;
 mod progress;
+mod run_flags;
 mod sample_corpus;
 mod synth;
 mod train;
@@ -42,6 +44,8 @@ Exit codes: 0 done · 1 done, with findings · 2 error · 130 interrupted";
 enum Command {
     /// Train a voice
     Train(Box<train::Args>),
+    /// Train a vocoder, which makes sound of a voice's frames
+    TrainVocoder(Box<train::VocoderArgs>),
     /// Turn a corpus into cached features (train does this by itself)
     Prepare(prepare::Args),
     /// List cached features, or remove what is no longer needed
@@ -50,6 +54,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(synth::Args),
+    /// Measure the training pipeline: is the GPU ever kept waiting?
+    Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
     /// Print the resolved configuration
@@ -62,11 +68,13 @@ enum Command {
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Train(args) => train::run(*args),
+        Command::Train(args) => train::run(&args),
+        Command::TrainVocoder(args) => train::run_vocoder(&args),
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
         Command::SampleCorpus(args) => sample_corpus::run(args),

@@ -14,7 +14,20 @@ const HEAD_CHANNELS_MAX: i64 = 256;
 type Finding = Option<(&'static [&'static str], String)>;
 
 pub(super) fn consistent(config: &Config, given: &Layer) -> Result<(), Error> {
-    let rules = [text_heads, decoder_heads, transform, hop, bands, band_edges, splits, warmup, roles, device, caps];
+    let rules = [
+        text_heads,
+        decoder_heads,
+        voice_heads,
+        transform,
+        hop,
+        bands,
+        band_edges,
+        splits,
+        warmup,
+        roles,
+        device,
+        caps,
+    ];
     match rules.iter().find_map(|rule| rule(config)) {
         Some((names, what)) => Err(Error::invalid(given.blame(names), what)),
         None => Ok(()),
@@ -29,6 +42,12 @@ fn text_heads(config: &Config) -> Finding {
 fn decoder_heads(config: &Config) -> Finding {
     let what = heads("decoder", config.model.decoder_dim, config.model.decoder_heads)?;
     Some((&["decoder_dim", "decoder_heads"], what))
+}
+
+fn voice_heads(config: &Config) -> Finding {
+    let (dim, step) = (config.model.voice_dim, super::VOICE_HEAD_CHANNELS);
+    let what = || format!("`voice_dim` is {dim}; accepted: a multiple of {step}");
+    (dim % step != 0).then(|| (&["voice_dim"][..], what()))
 }
 
 fn heads(part: &str, dim: i64, heads: i64) -> Option<String> {
@@ -109,13 +128,10 @@ fn device(config: &Config) -> Finding {
 fn caps(config: &Config) -> Finding {
     let training = &config.training;
     let capped = training.data_gpu_memory.is_some() || training.model_gpu_memory.is_some();
-    if capped && !training.enable_memory_isolation {
-        let what = "a memory cap is set, but memory isolation is off\nhint: set `enable_memory_isolation: true`, or \
-                    remove `data_gpu_memory` and `model_gpu_memory`";
-        return Some((&["data_gpu_memory", "model_gpu_memory", "enable_memory_isolation"], what.into()));
-    }
-    let what = "memory isolation is on, but no cap is set\nhint: set `data_gpu_memory` and `model_gpu_memory`";
-    (training.enable_memory_isolation && !capped).then(|| (&["enable_memory_isolation"][..], what.into()))
+    let what = "a memory cap is set, but memory isolation is off\nhint: set `enable_memory_isolation: true`, or \
+                remove `data_gpu_memory` and `model_gpu_memory`";
+    let names = &["data_gpu_memory", "model_gpu_memory", "enable_memory_isolation"][..];
+    (capped && !training.enable_memory_isolation).then(|| (names, what.into()))
 }
 
 #[cfg(test)]
@@ -133,6 +149,7 @@ mod tests {
             ("model:\n  text_heads: 7\n", "a.yaml:2: `text_dim` 320 does not suit `text_heads` 7"),
             ("model:\n  text_dim: 60\n  text_heads: 3\n", "a.yaml:3: `text_dim` 60 does not suit `text_heads` 3"),
             ("model: {decoder_heads: 1}", "accepted: a multiple of 8 up to 256 per head"),
+            ("model: {voice_dim: 100}", "`voice_dim` is 100; accepted: a multiple of 32"),
             ("model: {n_fft: 1000}", "`n_fft` is 1000; accepted: a power of two"),
             (
                 "model: {hop_length: 300}",
@@ -152,7 +169,6 @@ mod tests {
                 "training:\n  model_gpu_memory: 4096\n",
                 "a.yaml:2: a memory cap is set, but memory isolation is off\nhint:",
             ),
-            ("training: {enable_memory_isolation: true}", "no cap is set"),
         ];
         for (text, expected) in cases {
             let found = message(text);

@@ -71,10 +71,20 @@ pub struct Data {
     pub max_failures: MaxFailures,
     /// Utterances of mean length in a batch; the frame budget is this times the mean length.
     pub batch_size: usize,
+    /// Mel frames of a batch, given directly; null leaves it to `batch_size`.
+    pub frame_budget: Option<usize>,
     pub max_text_length: usize,
     pub max_mel_frames: usize,
+    /// What becomes of clips above these two.
+    pub long_clips: LongClips,
     /// Every utterance in a slot of `max_text_length` and `max_mel_frames`, instead of packed end to end.
     pub pad_to_fixed_length: bool,
+    /// White noise this far below each utterance, in dB, or up to 10 dB weaker; null adds none.
+    pub augment_noise_snr_db: Option<f64>,
+    /// Every utterance is moved up or down by at most this much; 0 leaves it.
+    pub augment_pitch_semitones: f64,
+    /// Batches come in an order that depends on the seed alone; otherwise those that are ready overtake slow ones.
+    pub deterministic: bool,
     /// Threads that assemble batches; null chooses by the cores.
     pub num_workers: Option<usize>,
     /// Assemble batches in worker threads ahead of the step; otherwise in the training thread, when asked for.
@@ -124,6 +134,19 @@ pub enum CacheContent {
     Pcm,
     /// For machines without a GPU: the transform is done once, and other mel settings need another cache.
     Mel,
+}
+
+/// What becomes of clips that are longer than a run allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LongClips {
+    /// Left out, and counted.
+    #[default]
+    Refuse,
+    /// The first piece of `split` alone.
+    Crop,
+    /// Cut at pauses, and the text between words at the same share of it.
+    Split,
 }
 
 /// How many clips may fail. Written as `20` or as `1%`.

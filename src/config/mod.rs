@@ -14,11 +14,11 @@ mod training;
 mod yaml;
 
 pub(crate) use accept::is_language;
-pub use data::{CacheContent, CorpusFormat, Data, MaxFailures, TokenizerKind};
+pub use data::{CacheContent, CorpusFormat, Data, LongClips, MaxFailures, TokenizerKind};
 pub use error::{Error, Origin};
 pub use flags::Overrides;
-pub use model::{Model, Size};
-pub use training::{OptimizationLevel, Schedule, Training};
+pub use model::{Model, Size, VOICE_HEAD_CHANNELS};
+pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 
 use layer::Layer;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,13 @@ impl Config {
         Self::resolve(Some(path), Overrides::default())
     }
 
+    /// The same without augmentation: held-out speech is taken as it is.
+    pub fn unchanged(&self) -> Config {
+        let mut config = self.clone();
+        (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (None, 0.0);
+        config
+    }
+
     /// Every key with its value; loads again to an equal config.
     pub fn to_yaml(&self) -> String {
         // Fails only for paths that are not UTF-8, and those are refused when a config is resolved.
@@ -58,7 +65,7 @@ impl Config {
     }
 
     #[cfg(test)]
-    fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         Self::build(&Layer::parse(text, path)?)
     }
 

@@ -2,8 +2,8 @@
 
 use super::layer::Layer;
 use super::{
-    CacheContent, Config, CorpusFormat, Data, MaxFailures, Model, OptimizationLevel, Schedule, Size, TokenizerKind,
-    Training,
+    CacheContent, Config, CorpusFormat, Data, DataDevice, LongClips, MaxFailures, Model, OptimizationLevel, Precision,
+    Schedule, Size, TokenizerKind, Training,
 };
 use serde::de::DeserializeOwned;
 
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 pub(super) fn choose(given: &Layer) -> Config {
     let size = parsed(given, "size").unwrap_or_default();
     let level = parsed(given, "optimization_level").unwrap_or_default();
-    Config { model: model(size), training: training(size, level), data: data(given) }
+    Config { model: model(size), training: training(size, level), data: data(given, level) }
 }
 
 fn parsed<T: DeserializeOwned>(given: &Layer, name: &str) -> Option<T> {
@@ -19,11 +19,16 @@ fn parsed<T: DeserializeOwned>(given: &Layer, name: &str) -> Option<T> {
 }
 
 fn model(size: Size) -> Model {
-    let (text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads) = match size {
-        Size::Tiny => (192, 3, 3, 256, 4, 4),
-        Size::Small => (256, 4, 4, 320, 6, 5),
-        Size::Normal => (320, 6, 5, 512, 6, 8),
-        Size::Big => (512, 6, 8, 640, 8, 10),
+    let (text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads, voice_dim) = match size {
+        Size::Tiny => (192, 3, 3, 256, 4, 4, 128),
+        Size::Small => (256, 4, 4, 320, 7, 5, 192),
+        Size::Normal => (320, 6, 5, 512, 6, 8, 256),
+        Size::Big => (512, 6, 8, 640, 9, 10, 384),
+    };
+    let (vocoder_dim, vocoder_layers) = match size {
+        Size::Tiny => (256, 6),
+        Size::Small | Size::Normal => (384, 8),
+        Size::Big => (512, 8),
     };
     Model {
         size,
@@ -38,7 +43,16 @@ fn model(size: Size) -> Model {
         decoder_dim,
         decoder_layers,
         decoder_heads,
+        reference_frames: 192,
+        voice_dim,
+        voice_layers: 2,
+        voice_latents: 16,
+        vocoder_dim,
+        vocoder_layers,
         dropout: 0.05,
+        condition_dropout: 0.1,
+        draws_per_item: 1,
+        contrastive_weight: 0.0,
         enable_gradient_checkpointing: false,
     }
 }
@@ -48,7 +62,9 @@ fn training(size: Size, level: OptimizationLevel) -> Training {
         device: "auto".into(),
         optimization_level: level,
         mixed_precision: level != OptimizationLevel::Basic,
-        enable_xla: level == OptimizationLevel::Experimental,
+        precision: Precision::Auto,
+        deterministic_kernels: false,
+        enable_xla: level != OptimizationLevel::Basic,
         seed: 1234,
         epochs: 1000,
         steps: None,
@@ -63,23 +79,29 @@ fn training(size: Size, level: OptimizationLevel) -> Training {
         beta1: 0.9,
         beta2: 0.98,
         gradient_clip_norm: 1.0,
+        ema_decay: 0.999,
         gradient_accumulation_steps: 1,
         log_step: 10,
         val_step: 500,
         save_step: 1000,
+        patience: None,
         keep_checkpoints: 3,
         checkpoint_dir: "./checkpoints".into(),
         tensorboard_log_dir: None,
         data_gpu: None,
         model_gpu: None,
+        data_device: DataDevice::Auto,
         enable_memory_isolation: false,
         data_gpu_memory: None,
         model_gpu_memory: None,
         model_start_delay: 2.0,
+        vocoder_learning_rate: 5e-4,
+        vocoder_segment_frames: 64,
+        vocoder_mel_weight: 45.0,
     }
 }
 
-fn data(given: &Layer) -> Data {
+fn data(given: &Layer, level: OptimizationLevel) -> Data {
     Data {
         dataset_path: None,
         val_data: None,
@@ -98,9 +120,14 @@ fn data(given: &Layer) -> Data {
         cache_content: CacheContent::Pcm,
         max_failures: MaxFailures::Clips(20),
         batch_size: 32,
+        frame_budget: None,
         max_text_length: 200,
         max_mel_frames: 800,
+        long_clips: LongClips::Refuse,
         pad_to_fixed_length: false,
+        augment_noise_snr_db: None,
+        augment_pitch_semitones: 0.0,
+        deterministic: level != OptimizationLevel::Experimental,
         num_workers: None,
         use_native_loading: true,
         prefetch_buffer_size: None,
@@ -143,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn levels_set_the_two_switches() {
+    fn levels_set_the_three_switches() {
         let switches = |level: &str| {
-            let training = of(&format!("training: {{optimization_level: {level}}}")).training;
-            (training.mixed_precision, training.enable_xla)
+            let config = of(&format!("training: {{optimization_level: {level}}}"));
+            (config.training.mixed_precision, config.training.enable_xla, config.data.deterministic)
         };
-        assert_eq!(switches("basic"), (false, false));
-        assert_eq!(switches("enhanced"), (true, false));
-        assert_eq!(switches("experimental"), (true, true));
+        assert_eq!(switches("basic"), (false, false, true));
+        assert_eq!(switches("enhanced"), (true, true, true));
+        assert_eq!(switches("experimental"), (true, true, false));
     }
 
     #[test]

@@ -1,40 +1,120 @@
 //! One batch on a device.
 
 use super::packed::Packed;
+use crate::loader::{BlockLayout, GAP};
+#[cfg(test)]
+use crate::loader::{Budget, SoundKind, Span};
+use std::sync::Arc;
 use tch::{Device, Tensor};
 
 pub struct Batch {
-    /// `[text]`, i64.
+    /// Every whole-number table of the batch, one after the other: what is copied when the batch moves.
+    tables: Tensor,
+    layout: Arc<BlockLayout>,
+    /// `[text]`, i32.
     pub tokens: Tensor,
+    /// `[capacity]`, i32: index into the tokenizer's languages.
+    pub languages: Tensor,
     /// `[frames, n_mels]`, normalised log-mel, zero in gaps; f32.
     pub mel: Tensor,
+    /// `[capacity, reference_frames, n_mels]`, normalised: a slice of another clip of each utterance's speaker, zero
+    /// where there is no utterance.
+    pub reference: Tensor,
+    /// `[frames * hop]`, f32 in -1..1, for a vocoder; a voice's batches have none.
+    pub samples: Option<Tensor>,
+    /// `[frames]`, i32: packed token index of every frame, where durations are known; otherwise the model searches.
+    pub token_of_frame: Option<Tensor>,
     pub text: Packed,
     pub frames: Packed,
 }
 
+/// What features make of a block's sound.
+pub struct Sound {
+    pub mel: Tensor,
+    pub reference: Tensor,
+    pub samples: Option<Tensor>,
+}
+
 impl Batch {
+    /// `tables`: i32, as `layout` says.
+    pub fn new(tables: Tensor, sound: Sound, layout: &Arc<BlockLayout>) -> Batch {
+        let part = |range: &std::ops::Range<usize>| tables.narrow(0, range.start as i64, range.len() as i64);
+        Batch {
+            tokens: part(&layout.tokens),
+            languages: part(&layout.languages),
+            text: Packed::of_tables(&tables, &layout.text, layout.budget.longest_tokens + GAP),
+            frames: Packed::of_tables(&tables, &layout.frames, layout.budget.longest_frames + GAP),
+            mel: sound.mel,
+            reference: sound.reference,
+            samples: sound.samples,
+            token_of_frame: None,
+            tables,
+            layout: layout.clone(),
+        }
+    }
+
     /// The same values in memory of their own on `device`.
     pub fn copy_to(&self, device: Device) -> Batch {
         let copy = |tensor: &Tensor| tensor.to_device_(device, tensor.kind(), false, true);
-        Batch {
-            tokens: copy(&self.tokens),
-            mel: copy(&self.mel),
-            text: self.text.copy_to(device),
-            frames: self.frames.copy_to(device),
-        }
+        let sound =
+            Sound { mel: copy(&self.mel), reference: copy(&self.reference), samples: self.samples.as_ref().map(copy) };
+        Batch::new(copy(&self.tables), sound, &self.layout)
     }
 
     /// Overwrites this batch's memory. Addresses stay, which is what a captured graph needs; the copies are ordered on
     /// the current streams and the host does not wait for them.
-    pub fn fill_from(&mut self, other: &Batch) -> Result<(), torchx::Error> {
+    pub fn fill_from(&self, other: &Batch) -> Result<(), torchx::Error> {
         for (into, from) in self.tensors().into_iter().zip(other.tensors()) {
             torchx::stream::copy_async(&mut into.shallow_clone(), from)?;
         }
         Ok(())
     }
 
-    fn tensors(&self) -> Vec<&Tensor> {
-        let own = [&self.tokens, &self.mel];
-        own.into_iter().chain(self.text.tensors()).chain(self.frames.tensors()).collect()
+    /// What holds the batch's memory; all else is a view of these.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        let own = [&self.tables, &self.mel, &self.reference, &self.text.mask, &self.frames.mask];
+        own.into_iter().chain(&self.samples).collect()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.tensors().iter().map(|tensor| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum()
+    }
+
+    /// A batch from spans and values.
+    #[cfg(test)]
+    pub fn by_hand(
+        text: &[Span],
+        frames: &[Span],
+        tokens: &[i32],
+        languages: &[i32],
+        mel: Tensor,
+        reference: Tensor,
+    ) -> Batch {
+        let longest = |spans: &[Span]| spans.iter().map(|span| span.len).max().unwrap_or(0);
+        let budget = Budget {
+            frames: mel.size()[0] as usize,
+            tokens: tokens.len(),
+            utterances: text.len(),
+            longest_frames: longest(frames),
+            longest_tokens: longest(text),
+            padded: false,
+        };
+        let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, 0);
+        let mut tables = vec![0; layout.languages.end];
+        layout.text.fill(&mut tables, text);
+        layout.frames.fill(&mut tables, frames);
+        tables[layout.tokens.clone()].copy_from_slice(tokens);
+        tables[layout.languages.clone()].copy_from_slice(languages);
+        let sound = Sound { mel, reference, samples: None };
+        Batch::new(Tensor::from_slice(&tables), sound, &Arc::new(layout))
+    }
+
+    /// Values that no batch has, so that reading a slot at the wrong time shows.
+    #[cfg(test)]
+    pub fn poison(&self) {
+        for tensor in self.tensors() {
+            let wrong = if tensor.kind() == tch::Kind::Float { f64::NAN } else { -7.0 };
+            let _ = tensor.shallow_clone().fill_(wrong);
+        }
     }
 }

@@ -5,14 +5,10 @@
 //! `pad_mode="constant"`): no loop, no per-clip padding.
 
 use super::batch::Batch;
-use super::packed::Packed;
 use crate::audio::mel::filterbank;
-use crate::cache::SoundBuf;
 use crate::config;
-use crate::loader::HostBatch;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
-use torchx::stream::pin;
 
 /// Quieter bins count as this loud: about -100 dB of full scale.
 const FLOOR: f64 = 1e-5;
@@ -23,7 +19,6 @@ pub struct MelExtractor {
     /// `[bins, n_mels]`.
     filters: Tensor,
     hop_samples: i64,
-    device: Device,
 }
 
 /// Mean and deviation of a corpus's log-mel values; the model sees them as mean 0, deviation 1.
@@ -39,54 +34,31 @@ impl MelExtractor {
             window: Tensor::hann_window(config.n_fft, (Kind::Float, device)),
             filters: mel_filters(config, rate_hz).transpose(0, 1).to_device(device),
             hop_samples: config.hop_length,
-            device,
         }
     }
 
-    /// `samples`: `[frames * hop]` in -1..1 → `[frames, n_mels]`.
+    /// `samples`: `[.., frames * hop]` in -1..1 → `[.., frames, n_mels]`.
     pub fn log_mel(&self, samples: &Tensor) -> Tensor {
-        let frames = samples.size()[0] / self.hop_samples;
-        let magnitude = stft(samples, &self.window, self.hop_samples).narrow(0, 0, frames).abs();
+        self.bands(&self.magnitude(samples))
+    }
+
+    /// `[.., frames * hop]` → `[.., frames, bins]`.
+    pub fn magnitude(&self, samples: &Tensor) -> Tensor {
+        let frames = samples.size().last().expect("a waveform has samples") / self.hop_samples;
+        stft(samples, &self.window, self.hop_samples).narrow(-2, 0, frames).abs()
+    }
+
+    /// `[.., frames, bins]` → log-mel `[.., frames, n_mels]`.
+    pub fn bands(&self, magnitude: &Tensor) -> Tensor {
         magnitude.matmul(&self.filters).clamp_min(FLOOR).log()
     }
 
-    /// The batch on the data device. With `pinned`, copies there do not block the host.
-    pub fn batch(&self, host: &HostBatch, stats: &MelStats, pinned: bool) -> Batch {
-        let pinned = pinned && self.device.is_cuda();
-        let moved = |tensor: Tensor| {
-            let tensor = if pinned { pin(&tensor).expect("a CPU tensor, beside a GPU") } else { tensor };
-            tensor.to_device_(self.device, tensor.kind(), pinned, false)
-        };
-        let text = Packed::new(&host.text, moved);
-        let frames = Packed::new(&host.frames, moved);
-        let mel = (self.sound(&host.sound, moved) - stats.mean) / stats.std * &frames.mask;
-        Batch { tokens: moved(Tensor::from_slice(&host.tokens)).to_kind(Kind::Int64), mel, text, frames }
+    pub fn device(&self) -> Device {
+        self.window.device()
     }
 
-    /// Log-mel frames of what the cache holds, `[frames, n_mels]`, not normalised.
-    fn sound(&self, sound: &SoundBuf, moved: impl Fn(Tensor) -> Tensor) -> Tensor {
-        match sound {
-            SoundBuf::Pcm(samples) => {
-                self.log_mel(&(moved(Tensor::from_slice(samples)).to_kind(Kind::Float) / 32768.0))
-            }
-            SoundBuf::Mel(frames) => {
-                let n_mels = self.filters.size()[1];
-                moved(Tensor::from_slice(frames)).to_kind(Kind::Float).view([-1, n_mels])
-            }
-        }
-    }
-
-    /// Sum, sum of squares and count of the values inside utterances: what `MelStats` is made from.
-    pub fn moments(&self, host: &HostBatch) -> (f64, f64, f64) {
-        let mel = self.sound(&host.sound, |tensor| tensor.to_device(self.device));
-        let rows: Vec<Tensor> =
-            host.frame_spans.iter().map(|span| mel.narrow(0, span.start as i64, span.len as i64)).collect();
-        let values = Tensor::cat(&rows, 0).to_kind(Kind::Double);
-        (
-            values.sum(Kind::Double).double_value(&[]),
-            values.square().sum(Kind::Double).double_value(&[]),
-            values.numel() as f64,
-        )
+    pub fn n_mels(&self) -> i64 {
+        self.filters.size()[1]
     }
 }
 
@@ -97,21 +69,38 @@ pub fn mel_filters(config: &config::Model, rate_hz: u32) -> Tensor {
     Tensor::from_slice(&filters).view([config.n_mels, -1])
 }
 
-/// `[samples]` → complex `[frames, bins]`, frame `t` centred on sample `t * hop`, zeros beyond the ends.
+/// `[.., samples]` → complex `[.., frames, bins]`, frame `t` centred on sample `t * hop`, zeros beyond the ends.
 pub fn stft(samples: &Tensor, window: &Tensor, hop_samples: i64) -> Tensor {
     let n_fft = window.size()[0];
     let padded = samples.constant_pad_nd([n_fft / 2, n_fft / 2]);
-    (padded.unfold(0, n_fft, hop_samples) * window).fft_rfft(None, -1, "backward")
+    (padded.unfold(-1, n_fft, hop_samples) * window).fft_rfft(None, -1, "backward")
 }
 
 impl MelStats {
+    /// Log-mel values as the model sees them.
+    pub fn apply(&self, log_mel: &Tensor) -> Tensor {
+        (log_mel - self.mean) / self.std
+    }
+
     /// Log-mel values from what the model made.
     pub fn restore(&self, normalised: &Tensor) -> Tensor {
         normalised * self.std + self.mean
     }
 
-    pub fn from_moments(moments: Vec<(f64, f64, f64)>) -> Self {
-        let (sum, squares, count) = moments.into_iter().fold((0.0, 0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
+    /// Of values that are not normalised yet: the state before anything was measured.
+    pub fn identity() -> Self {
+        MelStats { mean: 0.0, std: 1.0 }
+    }
+
+    /// Of the frames inside utterances of some batches, which must not be normalised.
+    pub fn of<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Self {
+        let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
+        for batch in batches {
+            let (mel, mask) = (batch.mel.to_kind(Kind::Double), batch.frames.mask.to_kind(Kind::Double));
+            sum += (&mel * &mask).sum(Kind::Double).double_value(&[]);
+            squares += (mel.square() * &mask).sum(Kind::Double).double_value(&[]);
+            count += mask.sum(Kind::Double).double_value(&[]) * mel.size()[1] as f64;
+        }
         let mean = sum / count;
         MelStats { mean, std: (squares / count - mean * mean).max(1e-6).sqrt() }
     }

@@ -1,13 +1,28 @@
-//! From host batches to batches on the model device: mel features on the data device, then a ring of slots.
+//! From blocks in host memory to batches on the model device: features on the data device, then a ring of slots.
 
+mod augment;
 mod batch;
+mod block;
+mod caps;
+mod features;
+mod mark;
 mod mel;
 mod packed;
+mod producer;
 mod ring;
 mod roles;
+mod route;
+#[cfg(test)]
+mod tests;
 
-pub use batch::Batch;
+pub use batch::{Batch, Sound};
+pub use block::{allocate, block_tensor};
+pub use caps::{Caps, Role};
+pub use features::{Features, Purpose};
+pub use mark::{Mark, Span};
 pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
-pub use ring::{Delivery, Feed, Options, Producer};
-pub use roles::{Roles, apply_caps};
+pub use producer::{COPIES_IN_FLIGHT, Delays, Delivery, Producer, Trace};
+pub use ring::{DATA_ROLE, Feed};
+pub use roles::{Roles, name};
+pub use route::Route;

@@ -1,8 +1,10 @@
 //! One axis of a packed batch as tensors: where utterances lie, for attention, convolutions and means.
 
-use crate::loader::Axis;
-use tch::{Device, Kind, Tensor};
+use crate::loader::{Axis, AxisTables};
+use std::ops::Range;
+use tch::{Kind, Tensor};
 
+/// Whole numbers are i32.
 pub struct Packed {
     /// `[len]`, position inside the utterance, for rotary embeddings.
     pub position: Tensor,
@@ -10,7 +12,7 @@ pub struct Packed {
     pub owner: Tensor,
     /// `[len, 1]`, 1 inside utterances and 0 in gaps, f32.
     pub mask: Tensor,
-    /// `[segments + 1]`, i32: borders of attention segments, utterances and gaps in turn.
+    /// `[segments + 1]`: borders of attention segments, utterances and gaps in turn.
     pub cu_seqlens: Tensor,
     /// `[capacity]` each.
     pub starts: Tensor,
@@ -22,16 +24,31 @@ pub struct Packed {
 impl Packed {
     /// `moved` takes a host tensor to the device.
     pub fn new(axis: &Axis, moved: impl Fn(Tensor) -> Tensor) -> Self {
-        let ints = |values: &[i64]| moved(Tensor::from_slice(values));
+        let ints = |values: &[i32]| moved(Tensor::from_slice(values));
         let owner = ints(&axis.owner);
         Packed {
             position: ints(&axis.position),
-            mask: owner.lt(axis.starts.len() as i64).to_kind(Kind::Float).unsqueeze(1),
+            mask: mask(&owner, axis.starts.len() as i64),
             owner,
-            cu_seqlens: moved(Tensor::from_slice(&axis.cu_seqlens)),
+            cu_seqlens: ints(&axis.cu_seqlens),
             starts: ints(&axis.starts),
             lens: ints(&axis.lens),
             longest_segment: axis.longest_segment as i64,
+        }
+    }
+
+    /// Views of a batch's tables; only the mask has memory of its own.
+    pub(super) fn of_tables(tables: &Tensor, place: &AxisTables, longest_segment: usize) -> Self {
+        let part = |range: &Range<usize>| tables.narrow(0, range.start as i64, range.len() as i64);
+        let (owner, starts) = (part(&place.owner), part(&place.starts));
+        Packed {
+            position: part(&place.position),
+            mask: mask(&owner, starts.size()[0]),
+            owner,
+            cu_seqlens: part(&place.cu_seqlens),
+            starts,
+            lens: part(&place.lens),
+            longest_segment: longest_segment as i64,
         }
     }
 
@@ -52,23 +69,8 @@ impl Packed {
         let channels = values.size()[1] as f64;
         (values * &self.mask).sum(Kind::Float) / (self.mask.sum(Kind::Float).clamp_min(1.0) * channels)
     }
+}
 
-    /// The tensors that differ between batches, for copies between devices.
-    pub fn tensors(&self) -> [&Tensor; 6] {
-        [&self.position, &self.owner, &self.mask, &self.cu_seqlens, &self.starts, &self.lens]
-    }
-
-    /// The same values in memory of their own.
-    pub fn copy_to(&self, device: Device) -> Packed {
-        let copy = |tensor: &Tensor| tensor.to_device_(device, tensor.kind(), false, true);
-        Packed {
-            position: copy(&self.position),
-            owner: copy(&self.owner),
-            mask: copy(&self.mask),
-            cu_seqlens: copy(&self.cu_seqlens),
-            starts: copy(&self.starts),
-            lens: copy(&self.lens),
-            longest_segment: self.longest_segment,
-        }
-    }
+fn mask(owner: &Tensor, capacity: i64) -> Tensor {
+    owner.lt(capacity).to_kind(Kind::Float).unsqueeze(1)
 }

@@ -1,6 +1,6 @@
 //! Which device prepares batches and which one trains. Roles, not numbers: they may be two GPUs, one, or the CPU.
 
-use crate::config;
+use crate::config::{self, DataDevice};
 use anyhow::{Context, Result, bail};
 use tch::Device;
 
@@ -16,8 +16,9 @@ impl Roles {
         if let (Some(data), Some(model)) = (config.data_gpu, config.model_gpu) {
             return Ok(Roles { data: gpu(data, "data_gpu")?, model: gpu(model, "model_gpu")? });
         }
-        let device = Self::named(&config.device)?;
-        Ok(Roles { data: device, model: device })
+        let model = Self::named(&config.device)?;
+        let data = if config.data_device == DataDevice::Cpu { Device::Cpu } else { model };
+        Ok(Roles { data, model })
     }
 
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
@@ -50,20 +51,10 @@ fn gpu(index: usize, key: &str) -> Result<Device> {
     Ok(Device::Cuda(index))
 }
 
-/// Hard memory caps from the first allocation on. One GPU in both roles gets the sum.
-pub fn apply_caps(config: &config::Training, roles: &Roles) -> Result<()> {
-    let (data, model) = (config.data_gpu_memory, config.model_gpu_memory);
-    if roles.data == roles.model {
-        return cap(roles.model, data.into_iter().chain(model).reduce(|a, b| a + b), "data and model");
+/// A device as people read it.
+pub fn name(device: Device) -> String {
+    match device {
+        Device::Cuda(gpu) => format!("GPU {gpu}"),
+        _ => "CPU".into(),
     }
-    cap(roles.data, data, "data")?;
-    cap(roles.model, model, "model")
-}
-
-fn cap(device: Device, mib: Option<u64>, role: &str) -> Result<()> {
-    let Some(mib) = mib else { return Ok(()) };
-    if !device.is_cuda() {
-        bail!("enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU\nhint: leave it out");
-    }
-    torchx::memory::set_cap_mib(device, mib).with_context(|| format!("memory cap of the {role} role"))
 }

@@ -1,180 +1,423 @@
-//! Worker threads that assemble batches ahead of the step, in an order that does not depend on their number.
+//! Worker threads that lay batches ahead of the step, into a bounded number of blocks that go round.
 //!
-//! Worker `w` of `n` makes batches `w, w + n, w + 2n, …` and hands them over through a bounded queue of its own; the
-//! reader takes from the queues in turn. So the order is fixed without a lock, and memory is bounded by the queues.
+//! A worker takes a free block, then the next number, makes that batch and puts it into the window; the reader takes
+//! from there in turn. Which worker makes what, and how many there are, decides nothing about the order.
 
-use super::batch::{Dataset, HostBatch};
-use super::layout::Budget;
-use super::packer::{BatchPlan, plan};
-use crate::cache;
-use serde::{Deserialize, Serialize};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use super::batch::HostBatch;
+use super::block::{Allocate, Block};
+use super::block_layout::BlockLayout;
+use super::dataset::{Dataset, message};
+use super::error::Error;
+use super::layout::{Budget, Span};
+use super::plans::Plans;
+use super::position::Position;
+use super::window::Window;
+use crate::cache::Failure;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-/// The next batch of a run. Saved with every checkpoint; reached again without replaying what came before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    pub epoch: u64,
-    pub batch: u64,
+/// A batch that panics for a reason of its own is tried so often, then left out and counted.
+const ATTEMPTS: usize = 2;
+
+pub struct Options {
+    pub seed: u64,
+    pub from: Position,
+    /// 0 makes every batch when it is asked for, in the reader's thread.
+    pub workers: usize,
+    /// Batches that may wait.
+    pub depth: usize,
+    /// Blocks that the reader keeps at most before it gives the first one back.
+    pub in_flight: usize,
+    /// Batches come in the order of the plan; otherwise those that are ready overtake.
+    pub ordered: bool,
+    pub allocate: Allocate,
+    /// Damaged clips that a run may do without.
+    pub max_failures: usize,
 }
 
 /// Endless batches, epoch after epoch.
 pub struct Loader {
-    source: Arc<Source>,
-    /// Empty: batches are made in `next`, in the caller's thread.
-    queues: Vec<Receiver<Made>>,
-    threads: Vec<JoinHandle<()>>,
-    turn: usize,
-    position: Position,
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A batch, or which file is damaged.
-type Made = Result<HostBatch, cache::Error>;
+/// Gives blocks back, from any thread.
+#[derive(Clone)]
+pub struct Recycler(Arc<Shared>);
 
-struct Source {
+/// How the workers are doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauges {
+    /// Batches that wait for the reader.
+    pub ready: usize,
+    pub workers: usize,
+    /// Sums over all workers since the start.
+    pub busy_ns: u64,
+    /// Waiting for a free block.
+    pub blocked_full_ns: u64,
+    /// Batches.
+    pub made: u64,
+}
+
+struct Shared {
     dataset: Arc<Dataset>,
-    budget: Budget,
+    layout: BlockLayout,
     seed: u64,
-    /// Plans of the epochs in use: the workers may stand on both sides of an epoch's end.
-    plans: Mutex<Vec<(u64, Arc<Vec<BatchPlan>>)>>,
+    in_flight: usize,
+    allocate: Allocate,
+    max_failures: usize,
+    plans: Mutex<Plans>,
+    state: Mutex<State>,
+    /// For workers: a block came back, the window moved on, or their number changed.
+    room: Condvar,
+    /// For the reader: a batch or an error came, or a worker left.
+    arrived: Condvar,
+    busy_ns: AtomicU64,
+    blocked_full_ns: AtomicU64,
+    made: AtomicU64,
+}
+
+struct State {
+    window: Window<Made>,
+    free: Vec<Box<dyn Block>>,
+    /// Blocks that exist, wherever they are.
+    blocks: usize,
+    depth: usize,
+    /// Workers that there should be, and that there are.
+    wanted: usize,
+    alive: usize,
+    failures: Vec<Failure>,
+    /// Clips of the cache that are not used any more.
+    spoilt: HashSet<usize>,
+    /// Given to the reader once; nothing comes after it.
+    error: Option<Error>,
+    closed: bool,
+}
+
+enum Made {
+    Batch(HostBatch),
+    /// It could not be made; the failure is on the list.
+    Nothing(Box<dyn Block>),
 }
 
 impl Loader {
-    /// `workers` 0 makes every batch when it is asked for. `depth`: batches that may wait in all queues together.
-    pub fn start(
-        dataset: Arc<Dataset>,
-        budget: Budget,
-        seed: u64,
-        from: Position,
-        workers: usize,
-        depth: usize,
-    ) -> Self {
-        let source = Arc::new(Source { dataset, budget, seed, plans: Mutex::default() });
-        let (mut queues, mut threads) = (Vec::new(), Vec::new());
-        for worker in 0..workers {
-            let (sender, receiver) = sync_channel(depth.div_ceil(workers));
-            let source = source.clone();
-            queues.push(receiver);
-            threads.push(std::thread::spawn(move || work(&source, from, worker as u64, workers as u64, &sender)));
-        }
-        Loader { source, queues, threads, turn: 0, position: from }
-    }
-
-    /// The position of the batch that `next` gives.
-    pub fn position(&self) -> Position {
-        self.position
-    }
-
-    /// `None` only when a worker died; its panic message has gone to stderr.
-    #[allow(clippy::should_implement_trait)] // a position between batches is part of it, which an iterator has not
-    pub fn next(&mut self) -> Option<Made> {
-        let batch = match self.queues.get(self.turn) {
-            Some(queue) => queue.recv().ok()?,
-            None => self.source.batch(self.position),
+    pub fn start(dataset: Arc<Dataset>, budget: Budget, options: Options) -> Result<Self, Error> {
+        assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
+        let Options { seed, from, workers, depth, in_flight, ordered, allocate, max_failures } = options;
+        let state = State {
+            window: Window::new(ordered, from.batch, &from.ahead),
+            free: Vec::new(),
+            blocks: 0,
+            depth,
+            wanted: 0,
+            alive: 0,
+            failures: Vec::new(),
+            spoilt: HashSet::new(),
+            error: None,
+            closed: false,
         };
-        self.turn = (self.turn + 1) % self.queues.len().max(1);
-        self.position = self.source.advance(self.position, 1);
-        Some(batch)
+        let shared = Shared {
+            layout: dataset.layout(&budget),
+            dataset,
+            seed,
+            in_flight,
+            allocate,
+            max_failures,
+            plans: Mutex::new(Plans::new(seed, from.epoch)),
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            arrived: Condvar::new(),
+            busy_ns: AtomicU64::new(0),
+            blocked_full_ns: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+        };
+        let loader = Loader { shared: Arc::new(shared), threads: Mutex::default() };
+        loader.set_workers(workers)?;
+        Ok(loader)
+    }
+
+    /// The next batch, or what ended the supply; nothing after that.
+    #[allow(clippy::should_implement_trait)] // other threads read gauges and set numbers meanwhile
+    pub fn next(&self) -> Option<Result<HostBatch, Error>> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(error) = state.error.take() {
+                return Some(Err(shared.close(&mut state, error)));
+            }
+            match state.window.pop() {
+                Some(made) => {
+                    shared.room.notify_all();
+                    match made {
+                        Made::Batch(batch) => {
+                            let position = shared.position(state.window.delivered());
+                            return Some(Ok(HostBatch { position, ..batch }));
+                        }
+                        Made::Nothing(block) => state.take_back(block, shared.in_flight),
+                    }
+                }
+                None if state.wanted == 0 && state.window.is_idle() => {
+                    drop(state);
+                    if let Some((number, block)) = shared.task(false) {
+                        shared.make(number, block);
+                    }
+                    state = shared.lock();
+                }
+                None if state.wanted > 0 && state.alive == 0 => {
+                    return Some(Err(shared.close(&mut state, Error::Ended("none is left".into()))));
+                }
+                None => state = shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Gives a batch's memory back, to be filled again.
+    pub fn recycle(&self, block: Box<dyn Block>) {
+        self.shared.recycle(block);
+    }
+
+    pub fn recycler(&self) -> Recycler {
+        Recycler(self.shared.clone())
+    }
+
+    /// Where things lie in the blocks.
+    pub fn layout(&self) -> &BlockLayout {
+        &self.shared.layout
+    }
+
+    /// The most host memory that batches take.
+    pub fn host_bytes(&self) -> usize {
+        self.shared.lock().most_blocks(self.shared.in_flight) * self.shared.layout.bytes
+    }
+
+    /// While the run goes on. Surplus workers end after the batch they are at.
+    pub fn set_workers(&self, workers: usize) -> Result<(), Error> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| !thread.is_finished());
+        let mut state = self.shared.lock();
+        state.wanted = workers;
+        while state.alive < workers {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name("loader".into()).spawn(move || work(&shared));
+            threads.push(thread.map_err(Error::Thread)?);
+            state.alive += 1;
+        }
+        self.shared.resized(&mut state);
+        Ok(())
+    }
+
+    /// Batches that may wait, while the run goes on.
+    pub fn set_depth(&self, depth: usize) {
+        let mut state = self.shared.lock();
+        state.depth = depth;
+        self.shared.resized(&mut state);
+    }
+
+    pub fn gauges(&self) -> Gauges {
+        let (shared, state) = (&self.shared, self.shared.lock());
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Gauges {
+            ready: state.window.ready(),
+            workers: state.alive,
+            busy_ns: read(&shared.busy_ns),
+            blocked_full_ns: read(&shared.blocked_full_ns),
+            made: read(&shared.made),
+        }
+    }
+
+    /// Clips that were left out since the start, each once.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.shared.lock().failures.clone()
     }
 }
 
 impl Drop for Loader {
-    /// Closing the queues ends the workers at their next hand-over.
+    /// Workers end after the batch they are at.
     fn drop(&mut self) {
-        self.queues.clear();
-        for thread in self.threads.drain(..) {
+        self.shared.lock().closed = true;
+        self.shared.room.notify_all();
+        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-fn work(source: &Source, from: Position, worker: u64, workers: u64, queue: &SyncSender<Made>) {
-    let mut position = source.advance(from, worker);
-    while queue.send(source.batch(position)).is_ok() {
-        position = source.advance(position, workers);
+impl Recycler {
+    pub fn recycle(&self, block: Box<dyn Block>) {
+        self.0.recycle(block);
     }
 }
 
-impl Source {
-    fn batch(&self, position: Position) -> Made {
-        let plan = self.plan(position.epoch);
-        self.dataset.batch(&plan[position.batch as usize], &self.budget)
+/// A worker thread. What panics in a batch is caught there; this is for memory that does not come.
+fn work(shared: &Shared) {
+    let run = || {
+        while let Some((number, block)) = shared.task(true) {
+            shared.make(number, block);
+        }
+    };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        let mut state = shared.lock();
+        state.alive -= 1;
+        state.error = Some(Error::Ended(message(&*panic).into()));
+        shared.arrived.notify_all();
+        shared.room.notify_all();
+    }
+}
+
+impl Shared {
+    /// A worker that panicked left nothing half done behind: what it holds is taken or it is not.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn advance(&self, mut position: Position, batches: u64) -> Position {
-        position.batch += batches;
+    /// Waits for a block, then for a number. None: the worker is to end, and is counted out already.
+    fn task(&self, is_worker: bool) -> Option<(u64, Box<dyn Block>)> {
+        let start = Instant::now();
+        let mut own: Option<Box<dyn Block>> = None;
+        let mut state = self.lock();
         loop {
-            let len = self.plan(position.epoch).len() as u64;
-            if position.batch < len {
-                return position;
+            if state.closed || state.error.is_some() || (is_worker && state.alive > state.wanted) {
+                state.free.extend(own);
+                state.alive -= usize::from(is_worker);
+                self.room.notify_all();
+                self.arrived.notify_all();
+                return None;
             }
-            position = Position { epoch: position.epoch + 1, batch: position.batch - len };
+            let most = state.most_blocks(self.in_flight);
+            if own.is_none() {
+                own = state.free.pop();
+            }
+            if own.is_none() && state.blocks < most {
+                state.blocks += 1;
+                drop(state);
+                let allocated = (self.allocate)(self.layout.bytes);
+                state = self.lock();
+                match allocated {
+                    Ok(block) => own = Some(block),
+                    Err(reason) => {
+                        state.blocks -= 1;
+                        state.error = Some(Error::Memory { mib: self.layout.bytes.div_ceil(1 << 20), reason });
+                    }
+                }
+                continue;
+            }
+            if let Some(block) = own.take() {
+                if let Some(number) = state.window.take(most) {
+                    self.blocked_full_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    return Some((number, block));
+                }
+                own = Some(block);
+            }
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn plan(&self, epoch: u64) -> Arc<Vec<BatchPlan>> {
-        let mut plans = self.plans.lock().expect("no holder of this lock panics");
-        if let Some((_, plan)) = plans.iter().find(|(number, _)| *number == epoch) {
-            return plan.clone();
+    /// Makes a batch and puts it, or the news that there is none, into the window.
+    fn make(&self, number: u64, mut block: Box<dyn Block>) {
+        let start = Instant::now();
+        let laid = (0..ATTEMPTS).find_map(|attempt| {
+            let laid = catch_unwind(AssertUnwindSafe(|| self.lay(number, &mut *block)));
+            laid.map_err(|panic| {
+                if attempt + 1 == ATTEMPTS {
+                    self.fail(None, self.batch_failure(number, message(&*panic)));
+                }
+            })
+            .ok()
+        });
+        let seconds_making = start.elapsed();
+        self.busy_ns.fetch_add(seconds_making.as_nanos() as u64, Ordering::Relaxed);
+        self.made.fetch_add(u64::from(laid.is_some()), Ordering::Relaxed);
+        let made = match laid {
+            Some((text_spans, frame_spans)) => {
+                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), seconds_making })
+            }
+            None => Made::Nothing(block),
+        };
+        self.lock().window.put(number, made);
+        self.arrived.notify_all();
+    }
+
+    /// Lays a batch, less the clips that turn out to be damaged.
+    fn lay(&self, number: u64, block: &mut dyn Block) -> (Vec<Span>, Vec<Span>) {
+        let (epoch, batch, plan) = self.plans().locate(number, &self.dataset, &self.layout.budget);
+        loop {
+            let spoilt = self.lock().spoilt.clone();
+            let draw = [self.seed, epoch, batch];
+            match self.dataset.lay(&plan[batch as usize], &self.layout, block.bytes_mut(), draw, &spoilt) {
+                Ok(spans) => return spans,
+                Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
+            }
         }
-        let made = Arc::new(plan(self.dataset.lengths(), &self.budget, self.seed, epoch));
-        plans.retain(|(number, _)| *number + 2 > epoch);
-        plans.push((epoch, made.clone()));
-        made
+    }
+
+    /// Counts a failure, a clip's only once.
+    fn fail(&self, clip: Option<usize>, failure: Failure) {
+        let mut state = self.lock();
+        if clip.is_some_and(|clip| !state.spoilt.insert(clip)) {
+            return;
+        }
+        state.failures.push(failure);
+        if state.failures.len() > self.max_failures {
+            let failures = state.failures.clone();
+            state.error = Some(Error::TooManyFailures { failures, max_failures: self.max_failures });
+            self.arrived.notify_all();
+            self.room.notify_all();
+        }
+    }
+
+    fn batch_failure(&self, number: u64, reason: &str) -> Failure {
+        let (epoch, batch, _) = self.plans().locate(number, &self.dataset, &self.layout.budget);
+        let id = format!("batch {batch} of epoch {epoch}");
+        Failure { path: id.clone().into(), id, reason: format!("panic: {reason}") }
+    }
+
+    fn plans(&self) -> MutexGuard<'_, Plans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn position(&self, delivered: (u64, Vec<u64>)) -> Position {
+        self.plans().position(delivered, &self.dataset, &self.layout.budget)
+    }
+
+    fn recycle(&self, block: Box<dyn Block>) {
+        self.lock().take_back(block, self.in_flight);
+        self.room.notify_all();
+    }
+
+    /// More blocks may be made, or the surplus goes.
+    fn resized(&self, state: &mut State) {
+        while state.blocks > state.most_blocks(self.in_flight) && state.free.pop().is_some() {
+            state.blocks -= 1;
+        }
+        self.room.notify_all();
+        self.arrived.notify_all();
+    }
+
+    fn close(&self, state: &mut State, error: Error) -> Error {
+        state.closed = true;
+        self.room.notify_all();
+        error
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::corpus::{self, sample};
-    use crate::loader::Length;
-    use crate::text::Tokenizer;
-    use std::ops::ControlFlow;
-    use std::sync::atomic::AtomicBool;
-
-    fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
-        let dir = tempfile::tempdir().unwrap();
-        let corpus = dir.path().join("corpus");
-        let options = sample::Options { clips: 12, seed: 1, rate_hz: 16_000, voice: sample::Voice::Formant };
-        sample::write(&corpus, &options, &|_| ControlFlow::Continue(())).unwrap();
-        let utterances = corpus::read(&corpus, &corpus::Options::default()).unwrap().utterances;
-        let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), "en")));
-        let mut config = crate::config::Config::default();
-        (config.data.sample_rate, config.data.cache_dir) = (16_000, Some(dir.path().join("cache")));
-        let stop = AtomicBool::new(false);
-        let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop).unwrap();
-        let (dataset, left_out) = Dataset::new(cache, Length { frames: 2000, tokens: 500 });
-        assert_eq!(left_out.total(), 0);
-        (dir, Arc::new(dataset))
+impl State {
+    /// One for each worker and each batch that waits, and those that the reader holds.
+    fn most_blocks(&self, in_flight: usize) -> usize {
+        (self.wanted + self.depth + in_flight).max(1)
     }
 
-    fn batches(dataset: &Arc<Dataset>, from: Position, workers: usize, count: usize) -> Vec<HostBatch> {
-        let budget = Budget::packed(dataset.lengths(), 3);
-        let mut loader = Loader::start(dataset.clone(), budget, 9, from, workers, 4);
-        (0..count).map(|_| loader.next().unwrap().unwrap()).collect()
-    }
-
-    #[test]
-    fn the_order_is_the_same_at_any_number_of_workers() {
-        let (_dir, dataset) = dataset();
-        let inline = batches(&dataset, Position::default(), 0, 14); // crosses epochs
-        for workers in [1, 2, 5] {
-            assert!(batches(&dataset, Position::default(), workers, 14) == inline, "{workers} workers");
+    fn take_back(&mut self, block: Box<dyn Block>, in_flight: usize) {
+        if self.blocks > self.most_blocks(in_flight) {
+            self.blocks -= 1;
+        } else {
+            self.free.push(block);
         }
-    }
-
-    #[test]
-    fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
-        let (_dir, dataset) = dataset();
-        let straight = batches(&dataset, Position::default(), 2, 14);
-        let budget = Budget::packed(dataset.lengths(), 3);
-        let mut loader = Loader::start(dataset.clone(), budget, 9, Position::default(), 3, 4);
-        for _ in 0..7 {
-            loader.next().unwrap().unwrap();
-        }
-        let position = loader.position();
-        assert!(batches(&dataset, position, 1, 7) == straight[7..]);
     }
 }

@@ -7,18 +7,25 @@ use tch::{Device, Kind, Tensor};
 use torchx::{Arg, Kernel};
 
 const SOURCE: &str = include_str!("align.cu");
-/// Threads of one utterance: most texts fit in one pass.
+/// As in the source: frames and tokens of a tile of scores, tokens that a warp holds at once, threads of a block.
+const TILE: i64 = 32;
+const BAND: i64 = 256;
 const THREADS: u32 = 256;
 
 pub struct Aligner {
     /// Present on a GPU; the search then never leaves it.
-    kernel: Option<Kernel>,
+    kernels: Option<Kernels>,
+}
+
+struct Kernels {
+    scores: Kernel,
+    align: Kernel,
 }
 
 impl Aligner {
     pub fn new(device: Device) -> Result<Self, torchx::Error> {
-        let compile = || Kernel::compile(SOURCE, "align", device);
-        Ok(Aligner { kernel: device.is_cuda().then(compile).transpose()? })
+        let compile = || Kernels::compile(device);
+        Ok(Aligner { kernels: device.is_cuda().then(compile).transpose()? })
     }
 
     /// For every frame the packed index of its token; gaps point at index 0, and every loss masks them.
@@ -28,54 +35,64 @@ impl Aligner {
     pub fn search(&self, mean: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
         let mean = mean.detach();
         let bias = mean.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Float) * -0.5;
-        match &self.kernel {
-            Some(kernel) => on_gpu(kernel, &mean, &bias, mel, text, frames).expect("shapes are fixed by construction"),
+        match &self.kernels {
+            Some(kernels) => kernels.run(&mean, &bias, mel, text, frames).expect("shapes are fixed by construction"),
             None => on_cpu(&mean, &bias, mel, text, frames),
         }
     }
 }
 
-/// One launch for the whole batch; the host neither copies nor waits.
-fn on_gpu(
-    kernel: &Kernel,
-    mean: &Tensor,
-    bias: &Tensor,
-    mel: &Tensor,
-    text: &Packed,
-    frames: &Packed,
-) -> Result<Tensor, torchx::Error> {
-    let (mean_t, mel) = (mean.transpose(0, 1).contiguous(), mel.contiguous());
-    let (channels, stride) = (mel.size()[1], text.longest_segment);
-    let device = mel.device();
-    let advanced = Tensor::empty([frames.len(), stride], (Kind::Uint8, device));
-    let token_of_frame = Tensor::zeros([frames.len()], (Kind::Int64, device));
-    let args = [
-        Arg::Tensor(&mean_t),
-        Arg::Tensor(bias),
-        Arg::Tensor(&mel),
-        Arg::Tensor(&text.starts),
-        Arg::Tensor(&text.lens),
-        Arg::Tensor(&frames.starts),
-        Arg::Tensor(&frames.lens),
-        Arg::Tensor(&advanced),
-        Arg::Tensor(&token_of_frame),
-        Arg::I32(channels as i32),
-        Arg::I32(text.len() as i32),
-        Arg::I32(stride as i32),
-    ];
-    let shared_bytes = ((channels + 2 * stride) * 4) as u32;
-    kernel.launch([frames.capacity() as u32, 1, 1], [THREADS, 1, 1], shared_bytes, &args)?;
-    Ok(token_of_frame)
+impl Kernels {
+    fn compile(device: Device) -> Result<Self, torchx::Error> {
+        let compile = |name| Kernel::compile(SOURCE, name, device);
+        Ok(Kernels { scores: compile("scores")?, align: compile("align")? })
+    }
+
+    /// Two launches for the whole batch; the host neither copies nor waits.
+    fn run(
+        &self,
+        mean: &Tensor,
+        bias: &Tensor,
+        mel: &Tensor,
+        text: &Packed,
+        frames: &Packed,
+    ) -> Result<Tensor, torchx::Error> {
+        let (mean, mel) = (mean.contiguous(), mel.contiguous());
+        let (channels, stride) = (mel.size()[1], shares(text.longest_segment, BAND) * BAND);
+        let empty = |size: &[i64], kind| Tensor::empty(size, (kind, mel.device()));
+        let scores = empty(&[frames.len(), stride], Kind::Float);
+        let (advanced, last) = (empty(&[frames.len(), stride / 8], Kind::Uint8), empty(&[frames.len()], Kind::Float));
+        let token_of_frame = Tensor::zeros([frames.len()], (Kind::Int, mel.device()));
+        let spans = [&text.starts, &text.lens, &frames.starts, &frames.lens].map(Arg::Tensor);
+        let sizes = [Arg::I32(channels as i32), Arg::I32(stride as i32)];
+
+        let tiles = |longest: i64| shares(longest, TILE) as u32;
+        let utterances = frames.capacity() as u32;
+        let grid = [tiles(frames.longest_segment), tiles(text.longest_segment), utterances];
+        let shared_bytes = (2 * TILE * (channels + 1) * 4) as u32;
+        let inputs = [&mean, bias, &mel].map(Arg::Tensor);
+        let args = [&inputs[..], &spans, &[Arg::Tensor(&scores)], &sizes].concat();
+        self.scores.launch(grid, [32, THREADS / 32, 1], shared_bytes, &args)?;
+
+        let outputs = [&advanced, &last, &token_of_frame].map(Arg::Tensor);
+        let args = [&[Arg::Tensor(&scores)][..], &spans, &outputs, &sizes[1..]].concat();
+        self.align.launch([utterances, 1, 1], [THREADS, 1, 1], 0, &args)?;
+        Ok(token_of_frame)
+    }
+}
+
+fn shares(total: i64, share: i64) -> i64 {
+    (total + share - 1) / share
 }
 
 fn on_cpu(mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
     let used = spans(text).zip(spans(frames)).filter(|(text, _)| text.1 > 0);
     let jobs: Vec<Job> = used.map(|(text, frames)| Job::new(mean, bias, mel, text, frames)).collect();
     let paths: Vec<Vec<usize>> = jobs.par_iter().map(|job| best_path(&job.scores, job.tokens)).collect();
-    let mut token_of_frame = vec![0i64; frames.len() as usize];
+    let mut token_of_frame = vec![0i32; frames.len() as usize];
     for (job, path) in jobs.iter().zip(paths) {
         for (frame, token) in path.into_iter().enumerate() {
-            token_of_frame[job.frame_start + frame] = (job.token_start + token) as i64;
+            token_of_frame[job.frame_start + frame] = (job.token_start + token) as i32;
         }
     }
     Tensor::from_slice(&token_of_frame)
@@ -113,8 +130,9 @@ impl Job {
 }
 
 fn spans(axis: &Packed) -> impl Iterator<Item = Stretch> {
-    let list = |tensor: &Tensor| Vec::<i64>::try_from(tensor).expect("an i64 vector on the CPU");
-    list(&axis.starts).into_iter().zip(list(&axis.lens))
+    let list =
+        |tensor: &Tensor| Vec::<i32>::try_from(tensor).expect("an i32 vector on the CPU").into_iter().map(i64::from);
+    list(&axis.starts).zip(list(&axis.lens))
 }
 
 /// Token of each frame on the best monotonic path through `scores` (`[frames, tokens]`). Time and memory are

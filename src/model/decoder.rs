@@ -1,8 +1,12 @@
-//! Flow-matching decoder: the velocity field of a mel frame, given the noisy frame, the aligned text and the time.
-//! Transformer blocks with adaptive layer norm (DiT, Peebles & Xie 2023) and a convolutional feed-forward (ConvNeXt).
+//! Flow-matching decoder: the velocity field of a mel frame, given the noisy frame, the content of its token, the voice
+//! and the time. A short U-Net: convolutions at the frame rate (ConvNeXt, Liu et al. 2022) around transformer blocks at
+//! half of it, all with adaptive layer norm (DiT, Peebles & Xie 2023).
 //! No dropout: every draw of noise and time is a new example, and blocks without chance can be computed again.
 
-use super::layers::{Attention, Conv, Linear, Rotary, plain_norm};
+use super::along;
+use super::layers::{Attention, Depthwise, FeedForward, Linear, Rotary, gated_add, modulated_norm};
+use super::reference::pooled;
+use super::track::{Track, half, with_gap_row};
 use crate::config;
 use crate::feed::Packed;
 use tch::nn::Path;
@@ -12,138 +16,249 @@ use tch::{Kind, Tensor};
 const TIME_CHANNELS: i64 = 128;
 
 pub struct Decoder {
-    input: Linear,
+    noisy: Linear,
     time_in: Linear,
     time_out: Linear,
+    voice: Option<Linear>,
+    /// Scales, shifts and gates of every block, from what is known of the utterance: one product for all.
+    modulation: Linear,
+    first: Local,
+    down: Linear,
     blocks: Vec<Block>,
-    final_modulation: Linear,
+    up: Linear,
+    last: Local,
     output: Linear,
+    dim: i64,
     head_dim: i64,
 }
 
-struct Block {
-    /// Scale, shift and gate for each half of the block.
-    modulation: Linear,
-    attention: Attention,
-    depthwise: Conv,
-    widen: Linear,
-    narrow: Linear,
+/// Depthwise convolution and feed-forward.
+struct Local {
+    depthwise: Depthwise,
+    feed_forward: FeedForward,
 }
+
+/// Attention, then what `Local` has.
+struct Block {
+    attention: Attention,
+    local: Local,
+}
+
+/// What the decoder is given besides the noisy frames. Copies of an axis share their content and voices.
+pub struct Given<'a> {
+    /// `[frames, decoder_dim]`, or a copy's share of it.
+    pub content: &'a Tensor,
+    /// `[utterances, voice_latents, voice_dim]`, or a copy's share of them.
+    pub latents: Option<&'a Tensor>,
+    /// `[utterances]`: 0 is noise and 1 is speech.
+    pub times: &'a Tensor,
+    /// `[utterances]`: 0 where content and voice are withheld.
+    pub keep: &'a Tensor,
+}
+
+/// The two rates of the axis.
+struct Rates<'a> {
+    full: Track<'a>,
+    half: Track<'a>,
+    /// Positions at half the rate: attention works there alone.
+    rotary: Rotary,
+}
+
+/// Modulation of one `Local`: scale and shift, gate.
+type LocalTables<'a> = &'a [Tensor; 2];
 
 impl Decoder {
     pub fn new(path: Path, config: &config::Model) -> Self {
         let dim = config.decoder_dim;
+        let inner = config.decoder_layers - 2;
+        // What is known of an utterance fits into half the channels.
+        let condition = dim / 2;
         Decoder {
-            input: Linear::new(&path / "input", 2 * config.n_mels, dim),
-            time_in: Linear::new(&path / "time_in", TIME_CHANNELS, dim),
-            time_out: Linear::new(&path / "time_out", dim, dim),
-            blocks: (0..config.decoder_layers).map(|i| Block::new(&path / "block" / i, config)).collect(),
-            final_modulation: Linear::zero(&path / "final_modulation", dim, 2 * dim),
+            noisy: Linear::new(&path / "noisy", config.n_mels, dim),
+            time_in: Linear::new(&path / "time_in", TIME_CHANNELS, condition),
+            time_out: Linear::new(&path / "time_out", condition, condition),
+            voice: config.clones().then(|| Linear::new(&path / "voice", config.voice_dim, condition)),
+            modulation: Linear::zero(&path / "modulation", condition, table_sizes(inner, dim).iter().sum()),
+            first: Local::new(&path / "first", dim, 7),
+            down: Linear::new(&path / "down", 2 * dim, dim),
+            blocks: (0..inner).map(|i| Block::new(&path / "block" / i, config)).collect(),
+            up: Linear::new(&path / "up", dim, 2 * dim),
+            last: Local::new(&path / "last", dim, 7),
             output: Linear::zero(&path / "output", dim, config.n_mels),
+            dim,
             head_dim: dim / config.decoder_heads,
         }
     }
 
+    pub fn n_mels(&self) -> i64 {
+        self.output.width()
+    }
+
     /// # Shapes
-    /// - noisy, aligned: `[frames, n_mels]`, f32
-    /// - time: `[capacity]`, 0 is noise and 1 is speech
+    /// - noisy: `[frames, n_mels]`, f32
     /// - output: velocity `[frames, n_mels]`, f32
-    pub fn forward(&self, noisy: &Tensor, aligned: &Tensor, time: &Tensor, seqs: &Packed, kind: Kind) -> Tensor {
-        let condition = self.condition(time, kind);
-        let rotary = Rotary::new(&seqs.position, self.head_dim, kind);
-        let first = self.enter(noisy, aligned, kind);
-        let last = self.blocks.iter().fold(first, |x, block| block.forward(&x, &condition, &rotary, seqs));
-        self.leave(&last, &condition, seqs)
+    pub fn forward(&self, noisy: &Tensor, given: &Given, seqs: &Packed, kind: Kind) -> Tensor {
+        let halved = half(seqs);
+        let rates = self.rates(seqs, &halved, kind);
+        let tables = self.tables(given, kind);
+        let chain = |stages: &[Stage], x: Tensor| stages.iter().fold(x, |x, stage| stage(&x));
+        let outer = chain(&self.outward(&tables, &rates), self.enter(noisy, given, &rates));
+        let inner = chain(&self.inward(&tables, &rates), outer.shallow_clone());
+        self.leave(&(outer + inner), &tables, &rates)
     }
 
     /// Forward and backward with the memory of one block instead of all: blocks run without a graph, and again with
-    /// one when their gradient is due. `loss` is a function of the velocity; returned with it is its gradient by
-    /// `aligned`, for the encoder. Costs one forward pass of the blocks more.
+    /// one when their gradient is due. `loss` is a function of the velocity; returned with it are its gradients by
+    /// content and by latents, for whoever made them. Costs one forward pass of the blocks more.
     pub fn backward(
         &self,
         noisy: &Tensor,
-        aligned: &Tensor,
-        time: &Tensor,
+        given: &Given,
         seqs: &Packed,
         kind: Kind,
         loss: impl FnOnce(&Tensor) -> Tensor,
-    ) -> (Tensor, Tensor) {
-        let rotary = Rotary::new(&seqs.position, self.head_dim, kind);
-        let (aligned, condition) = (leaf(aligned), self.condition(time, kind));
-        let (first, shared) = (self.enter(noisy, &aligned, kind), leaf(&condition));
-        let mut inputs = vec![first.detach()];
-        for block in &self.blocks {
-            let next = tch::no_grad(|| block.forward(inputs.last().expect("starts with one"), &shared, &rotary, seqs));
-            inputs.push(next);
-        }
-        let last = leaf(&inputs.pop().expect("one more than blocks"));
-        let loss = loss(&self.leave(&last, &shared, seqs));
+    ) -> (Tensor, Tensor, Option<Tensor>) {
+        let halved = half(seqs);
+        let rates = self.rates(seqs, &halved, kind);
+        let (content, latents) = (leaf(given.content), given.latents.map(leaf));
+        let given = Given { content: &content, latents: latents.as_ref(), ..*given };
+        let made = self.tables(&given, kind);
+        let tables: Vec<Tensor> = made.iter().map(leaf).collect();
+        let entered = self.enter(noisy, &given, &rates);
+
+        let (outward, inward) = (self.outward(&tables, &rates), self.inward(&tables, &rates));
+        let (outer_inputs, outer) = run(&outward, &entered);
+        let (inner_inputs, inner) = run(&inward, &outer);
+        let sum = leaf(&(outer + inner));
+        let loss = loss(&self.leave(&sum, &tables, &rates));
         loss.backward();
-        let mut gradient = last.grad();
-        for (block, input) in self.blocks.iter().rev().zip(inputs.iter().rev()) {
-            let input = leaf(input);
-            along(&block.forward(&input, &shared, &rotary, seqs), &gradient).backward();
-            gradient = input.grad();
+        let by_sum = sum.grad();
+        let by_outer = &by_sum + go_back(&inward, &inner_inputs, &by_sum);
+        let by_entered = go_back(&outward, &outer_inputs, &by_outer);
+        let by_tables: Tensor = made.iter().zip(&tables).map(|(made, table)| along(made, &table.grad())).sum();
+        (along(&entered, &by_entered) + by_tables).backward();
+        (loss.detach(), content.grad(), latents.map(|latents| latents.grad()))
+    }
+
+    fn rates<'a>(&self, full: &'a Packed, half: &'a Packed, kind: Kind) -> Rates<'a> {
+        let half = Track::new(half, kind);
+        Rates { full: Track::new(full, kind), rotary: Rotary::new(&half, self.head_dim), half }
+    }
+
+    fn enter(&self, noisy: &Tensor, given: &Given, rates: &Rates) -> Tensor {
+        let x = self.noisy.forward(&noisy.to_kind(rates.full.mask.kind()));
+        let (len, own) = (x.size()[0], given.content.size()[0]);
+        let keep = with_gap_row(&given.keep.unsqueeze(1)).index_select(0, &rates.full.seqs.owner).to_kind(x.kind());
+        let (x, keep) = (x.view([len / own, own, -1]), keep.view([len / own, own, 1]));
+        x.addcmul(&given.content.unsqueeze(0), &keep).view([len, -1])
+    }
+
+    /// What comes before the skip: one block at the frame rate.
+    fn outward<'a>(&'a self, tables: &'a [Tensor], rates: &'a Rates) -> Vec<Stage<'a>> {
+        vec![Box::new(|x| self.first.forward(x, pair(tables, 0), &rates.full))]
+    }
+
+    /// What the skip goes round: down to half the rate, transformer blocks, and up again.
+    fn inward<'a>(&'a self, tables: &'a [Tensor], rates: &'a Rates) -> Vec<Stage<'a>> {
+        let dim = self.dim;
+        // An odd utterance's last pair holds one frame of the gap, which must say nothing.
+        let down = move |x: &Tensor| self.down.forward(&(x * &rates.full.mask).view([-1, 2 * dim]));
+        let blocks = self.blocks.iter().enumerate();
+        let block = |(i, block): (usize, &'a Block)| -> Stage<'a> {
+            Box::new(move |x| block.forward(x, &tables[4 + 4 * i..][..4], rates))
+        };
+        let up = move |x: &Tensor| self.up.forward(x).view([-1, dim]);
+        let mut stages: Vec<Stage> = vec![Box::new(down)];
+        stages.extend(blocks.map(block));
+        stages.push(Box::new(up));
+        stages
+    }
+
+    fn leave(&self, x: &Tensor, tables: &[Tensor], rates: &Rates) -> Tensor {
+        let x = self.last.forward(x, pair(tables, 2), &rates.full);
+        let normal = modulated_norm(&x, tables.last().expect("the last is the output's"), &rates.full);
+        self.output.forward(&normal).to_kind(Kind::Float)
+    }
+
+    /// Modulation of every block in turn (`table_sizes`), each with a row for every utterance and one for gaps.
+    fn tables(&self, given: &Given, kind: Kind) -> Vec<Tensor> {
+        let time = self.time_in.forward(&sinusoidal(given.times).to_kind(kind)).silu();
+        let mut known = self.time_out.forward(&time);
+        if let (Some(voice), Some(latents)) = (&self.voice, given.latents) {
+            let voices = voice.forward(&pooled(latents));
+            let copies = given.times.size()[0] / latents.size()[0];
+            known += voices.repeat([copies, 1]) * given.keep.unsqueeze(1).to_kind(kind);
         }
-        (along(&first, &gradient) + along(&condition, &shared.grad())).backward();
-        (loss.detach(), aligned.grad())
+        let tables = self.modulation.forward(&with_gap_row(&known.silu()));
+        tables.split_with_sizes(table_sizes(self.blocks.len() as i64, self.dim), 1)
+    }
+}
+
+/// First and last `Local`, then the blocks, then the output.
+fn table_sizes(blocks: i64, dim: i64) -> Vec<i64> {
+    let mut sizes = [2, 1].repeat(2 + 2 * blocks as usize);
+    sizes.push(2);
+    sizes.iter().map(|width| width * dim).collect()
+}
+
+fn pair(tables: &[Tensor], at: usize) -> LocalTables<'_> {
+    tables[at..].first_chunk().expect("scale and shift, gate")
+}
+
+impl Local {
+    fn new(path: Path, dim: i64, kernel: i64) -> Self {
+        let depthwise = Depthwise::new(&path / "depthwise", dim, kernel);
+        Local { depthwise, feed_forward: FeedForward::new(&path / "feed_forward", dim) }
     }
 
-    fn enter(&self, noisy: &Tensor, aligned: &Tensor, kind: Kind) -> Tensor {
-        self.input.forward(&Tensor::cat(&[noisy, aligned], 1).to_kind(kind))
-    }
-
-    fn leave(&self, x: &Tensor, condition: &Tensor, seqs: &Packed) -> Tensor {
-        let parts = per_frame(&self.final_modulation.forward(condition), 2, seqs);
-        self.output.forward(&modulate(x, &parts[0], &parts[1])).to_kind(Kind::Float)
-    }
-
-    /// One vector for each utterance, and a last one for the gaps.
-    fn condition(&self, time: &Tensor, kind: Kind) -> Tensor {
-        let time = Tensor::cat(&[time, &time.new_zeros([1], (Kind::Float, time.device()))], 0);
-        let embedded = sinusoidal(&time).to_kind(kind);
-        self.time_out.forward(&self.time_in.forward(&embedded).silu()).silu()
+    fn forward(&self, x: &Tensor, [scale_shift, gate]: LocalTables, track: &Track) -> Tensor {
+        let near = self.depthwise.forward(&modulated_norm(x, scale_shift, track), track);
+        gated_add(x, &self.feed_forward.forward(&near), gate, track)
     }
 }
 
 impl Block {
     fn new(path: Path, config: &config::Model) -> Self {
         let dim = config.decoder_dim;
+        // Kernel 5: a gap of four frames is two pairs, and no kernel may reach across.
         Block {
-            modulation: Linear::zero(&path / "modulation", dim, 6 * dim),
             attention: Attention::new(&path / "attention", dim, config.decoder_heads),
-            depthwise: Conv::depthwise(&path / "depthwise", dim, 7),
-            widen: Linear::new(&path / "widen", dim, 4 * dim),
-            narrow: Linear::new(&path / "narrow", 4 * dim, dim),
+            local: Local::new(path, dim, 5),
         }
     }
 
-    fn forward(&self, x: &Tensor, condition: &Tensor, rotary: &Rotary, seqs: &Packed) -> Tensor {
-        let m = per_frame(&self.modulation.forward(condition), 6, seqs);
-        let x = x + self.attention.forward(&modulate(x, &m[0], &m[1]), rotary, seqs) * &m[2];
-        let local = self.depthwise.forward(&modulate(&x, &m[3], &m[4]), seqs);
-        let wide = self.widen.forward(&local).gelu("tanh");
-        &x + self.narrow.forward(&wide) * &m[5]
+    fn forward(&self, x: &Tensor, tables: &[Tensor], rates: &Rates) -> Tensor {
+        let ([scale_shift, gate], track) = (pair(tables, 0), &rates.half);
+        let mixed = self.attention.forward(&modulated_norm(x, scale_shift, track), &rates.rotary, track);
+        self.local.forward(&gated_add(x, &mixed, gate, track), pair(tables, 2), track)
     }
+}
+
+type Stage<'a> = Box<dyn Fn(&Tensor) -> Tensor + 'a>;
+
+/// Runs without a graph: what went into each stage, and what came out of the last.
+fn run(stages: &[Stage], x: &Tensor) -> (Vec<Tensor>, Tensor) {
+    let mut inputs = vec![x.detach()];
+    for stage in stages {
+        let next = tch::no_grad(|| stage(inputs.last().expect("starts with one")));
+        inputs.push(next);
+    }
+    let output = inputs.pop().expect("one more than stages");
+    (inputs, output)
+}
+
+/// Computes each stage again and takes the gradient back through it.
+fn go_back(stages: &[Stage], inputs: &[Tensor], gradient: &Tensor) -> Tensor {
+    stages.iter().zip(inputs).rev().fold(gradient.shallow_clone(), |gradient, (stage, input)| {
+        let input = leaf(input);
+        along(&stage(&input), &gradient).backward();
+        input.grad()
+    })
 }
 
 /// The same values, cut off from what made them, and collecting a gradient.
 fn leaf(tensor: &Tensor) -> Tensor {
     tensor.detach().set_requires_grad(true)
-}
-
-/// A number whose gradient by `output` is `gradient`.
-fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
-    (output * gradient).sum(Kind::Float)
-}
-
-/// Splits `[capacity + 1, parts * dim]` and gives every frame the row of its utterance.
-fn per_frame(modulation: &Tensor, parts: i64, seqs: &Packed) -> Vec<Tensor> {
-    modulation.chunk(parts, 1).into_iter().map(|part| part.index_select(0, &seqs.owner)).collect()
-}
-
-fn modulate(x: &Tensor, scale: &Tensor, shift: &Tensor) -> Tensor {
-    plain_norm(x) * (scale + 1.0) + shift
 }
 
 /// `[n]` in 0..1 to `[n, TIME_CHANNELS]`. The factor 1000 spreads the unit interval over the wavelengths.

@@ -1,18 +1,27 @@
 //! Text encoder and duration predictor. After Matcha-TTS §2.2 (Mehta et al. 2024): convolutional prenet, rotary
-//! transformer with convolutional feed-forward, projection to the mean mel frame of each token.
+//! transformer with convolutional feed-forward, projection to the mean mel frame of each token. Every second block asks
+//! the voice's latents, too.
 
-use super::layers::{Attention, Conv, LayerNorm, Linear, Rotary, embedding};
+use super::layers::{Attention, Conv, CrossAttention, LayerNorm, Linear, Rotary, embedding, lookup};
+use super::reference::VoiceInput;
+use super::track::{Track, with_gap_row};
 use crate::config;
-use crate::feed::Packed;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 
+/// Added to the scores of another utterance's latents. Finite, because gaps have none of their own.
+const NOT_MINE: f64 = -1e4;
+
 pub struct Encoder {
     embedding: Tensor,
+    languages: Tensor,
+    voice: Option<VoiceInput>,
     prenet: Vec<(Conv, LayerNorm)>,
     blocks: Vec<Block>,
     norm: LayerNorm,
-    mean: Linear,
+    /// To the mean mel frame, and to what the decoder is told.
+    out: Linear,
+    widths: [i64; 2],
     head_dim: i64,
     dropout: f64,
 }
@@ -20,66 +29,139 @@ pub struct Encoder {
 struct Block {
     attention_norm: LayerNorm,
     attention: Attention,
+    voice: Option<(LayerNorm, CrossAttention)>,
     feed_forward_norm: LayerNorm,
     widen: Conv,
     narrow: Conv,
 }
 
+/// What is known of each token.
+pub struct Encoded {
+    /// `[text, text_dim]`
+    pub hidden: Tensor,
+    /// `[text, n_mels + decoder_dim]`: mean mel frame, and content for the decoder. One table, so that laying it along
+    /// the frames is one lookup.
+    pub table: Tensor,
+    widths: [i64; 2],
+}
+
+impl Encoded {
+    /// Mean frames (f32) and content, of `table` or of rows taken from it.
+    pub fn split(&self, table: &Tensor) -> (Tensor, Tensor) {
+        let [mean, content] = table.split_with_sizes(self.widths, 1).try_into().expect("two widths");
+        (mean.to_kind(Kind::Float), content)
+    }
+}
+
+/// The voices of a batch as the text sees them: all latents in one row, and which of them are a token's own.
+struct Heard {
+    /// `[1, utterances * voice_latents, voice_dim]`
+    latents: Tensor,
+    /// `[text, utterances * voice_latents]`
+    mask: Tensor,
+}
+
+impl Heard {
+    fn new(latents: &Tensor, track: &Track) -> Self {
+        let (utterances, count) = (latents.size()[0], latents.size()[1]);
+        let owner = &track.seqs.owner;
+        let of_latent = Tensor::arange(utterances * count, (owner.kind(), owner.device())).floor_divide_scalar(count);
+        let others = owner.unsqueeze(1).ne_tensor(&of_latent);
+        Heard { latents: latents.flatten(0, 1).unsqueeze(0), mask: others.to_kind(latents.kind()) * NOT_MINE }
+    }
+}
+
 impl Encoder {
-    pub fn new(path: Path, config: &config::Model, vocab_size: i64) -> Self {
+    pub fn new(path: Path, config: &config::Model, vocab_size: i64, languages: i64) -> Self {
         let dim = config.text_dim;
         let prenet = |i| (Conv::new(&path / "prenet" / i, dim, dim, 5), LayerNorm::new(&path / "prenet_norm" / i, dim));
+        let widths = [config.n_mels, config.decoder_dim];
         Encoder {
             embedding: embedding(&path, vocab_size, dim),
+            languages: embedding(&(&path / "languages"), languages, dim),
+            voice: config.clones().then(|| VoiceInput::new(&path / "voice", config, dim)),
             prenet: (0..2).map(prenet).collect(),
-            blocks: (0..config.text_layers).map(|i| Block::new(&path / "block" / i, config)).collect(),
+            blocks: (0..config.text_layers).map(|i| Block::new(&path / "block" / i, config, i)).collect(),
             norm: LayerNorm::new(&path / "norm", dim),
-            mean: Linear::new(&path / "mean", dim, config.n_mels),
+            out: Linear::new(&path / "out", dim, widths.iter().sum()),
+            widths,
             head_dim: dim / config.text_heads,
             dropout: config.dropout,
         }
     }
 
     /// # Shapes
-    /// - tokens: `[text]`
-    /// - output: hidden states `[text, text_dim]` in `kind`, and mean mel frames `[text, n_mels]` in f32
-    pub fn forward(&self, tokens: &Tensor, seqs: &Packed, kind: Kind, train: bool) -> (Tensor, Tensor) {
-        let dim = self.embedding.size()[1] as f64;
-        let mut x = (self.embedding.index_select(0, tokens) * dim.sqrt()).to_kind(kind);
+    /// - tokens: `[text]`; languages: `[utterances]`
+    /// - latents: `[utterances, voice_latents, voice_dim]`
+    pub fn forward(
+        &self,
+        tokens: &Tensor,
+        languages: &Tensor,
+        latents: Option<&Tensor>,
+        track: &Track,
+        train: bool,
+    ) -> Encoded {
+        let kind = track.mask.kind();
+        let scale = (self.embedding.size()[1] as f64).sqrt();
+        let spoken = with_gap_row(&(lookup(&self.languages, languages) * scale)).to_kind(kind);
+        let known = match (&self.voice, latents) {
+            (Some(voice), Some(latents)) => spoken + voice.forward(latents),
+            _ => spoken,
+        };
+        let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&known);
         for (conv, norm) in &self.prenet {
-            x = &x + norm.forward(&conv.forward(&x, seqs).relu()).dropout(self.dropout, train);
+            x = &x + norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }
-        let rotary = Rotary::new(&seqs.position, self.head_dim, kind);
+        let heard = latents.map(|latents| Heard::new(latents, track));
+        let rotary = Rotary::new(track, self.head_dim);
         for block in &self.blocks {
-            x = block.forward(&x, &rotary, seqs, self.dropout, train);
+            x = block.forward(&x, heard.as_ref(), &rotary, track, self.dropout, train);
         }
         let hidden = self.norm.forward(&x);
-        let mean = self.mean.forward(&hidden).to_kind(Kind::Float);
-        (hidden, mean)
+        Encoded { table: self.out.forward(&hidden), hidden, widths: self.widths }
     }
 }
 
 impl Block {
-    fn new(path: Path, config: &config::Model) -> Self {
+    fn new(path: Path, config: &config::Model, index: i64) -> Self {
         let dim = config.text_dim;
+        let voice = || {
+            let attention = CrossAttention::new(&path / "voice", dim, config.voice_dim, config.text_heads);
+            (LayerNorm::new(&path / "voice_norm", dim), attention)
+        };
         Block {
             attention_norm: LayerNorm::new(&path / "attention_norm", dim),
             attention: Attention::new(&path / "attention", dim, config.text_heads),
+            voice: (config.clones() && index % 2 == 0).then(voice),
             feed_forward_norm: LayerNorm::new(&path / "feed_forward_norm", dim),
             widen: Conv::new(&path / "widen", dim, 4 * dim, 3),
             narrow: Conv::new(&path / "narrow", 4 * dim, dim, 3),
         }
     }
 
-    fn forward(&self, x: &Tensor, rotary: &Rotary, seqs: &Packed, dropout: f64, train: bool) -> Tensor {
-        let x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, seqs).dropout(dropout, train);
-        let wide = self.widen.forward(&self.feed_forward_norm.forward(&x), seqs).relu();
-        &x + self.narrow.forward(&wide, seqs).dropout(dropout, train)
+    fn forward(
+        &self,
+        x: &Tensor,
+        heard: Option<&Heard>,
+        rotary: &Rotary,
+        track: &Track,
+        dropout: f64,
+        train: bool,
+    ) -> Tensor {
+        let mut x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, track).dropout(dropout, train);
+        if let (Some((norm, attention)), Some(heard)) = (&self.voice, heard) {
+            let asked = norm.forward(&x).unsqueeze(0);
+            x = &x
+                + attention.forward(&asked, &heard.latents, Some(&heard.mask)).squeeze_dim(0).dropout(dropout, train);
+        }
+        let wide = self.widen.forward(&self.feed_forward_norm.forward(&x), track).relu();
+        &x + self.narrow.forward(&wide, track).dropout(dropout, train)
     }
 }
 
-/// Logarithm of each token's frame count, from hidden states that it does not train.
+/// Logarithm of each token's expected frame count, from hidden states that it does not train.
 pub struct DurationPredictor {
+    voice: Option<VoiceInput>,
     layers: Vec<(Conv, LayerNorm)>,
     out: Linear,
     dropout: f64,
@@ -89,16 +171,31 @@ impl DurationPredictor {
     pub fn new(path: Path, config: &config::Model) -> Self {
         let dim = config.text_dim;
         let layer = |i| (Conv::new(&path / "conv" / i, dim, dim, 3), LayerNorm::new(&path / "norm" / i, dim));
-        let out = Linear::new(&path / "out", dim, 1);
-        DurationPredictor { layers: (0..2).map(layer).collect(), out, dropout: config.dropout }
+        DurationPredictor {
+            voice: config.clones().then(|| VoiceInput::new(&path / "voice", config, dim)),
+            layers: (0..2).map(layer).collect(),
+            out: Linear::new(&path / "out", dim, 1),
+            dropout: config.dropout,
+        }
     }
 
     /// `[text, 1]`, f32.
-    pub fn forward(&self, hidden: &Tensor, seqs: &Packed, train: bool) -> Tensor {
-        let mut x = hidden.detach();
+    pub fn forward(&self, hidden: &Tensor, latents: Option<&Tensor>, track: &Track, train: bool) -> Tensor {
+        let mut x = match (&self.voice, latents) {
+            (Some(voice), Some(latents)) => hidden.detach() + track.owners.spread(&voice.forward(latents)),
+            _ => hidden.detach(),
+        };
         for (conv, norm) in &self.layers {
-            x = norm.forward(&conv.forward(&x, seqs).relu()).dropout(self.dropout, train);
+            x = norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }
         self.out.forward(&x).to_kind(Kind::Float)
     }
+}
+
+/// Half the deviance of Poisson counts, in nats for each frame: lowest where `exp(predicted)` is the *expected*
+/// duration, so that speech comes out as long as it was recorded. Squared errors of logarithms are lowest at the
+/// geometric mean, which is shorter. `[text, 1]` each, f32; 0 frames in gaps.
+pub fn duration_loss(predicted: &Tensor, frames: &Tensor, mask: &Tensor) -> Tensor {
+    let surprise = frames * (frames.clamp_min(1.0).log() - predicted) - frames + predicted.exp();
+    (surprise * mask).sum(Kind::Float) / frames.sum(Kind::Float).clamp_min(1.0)
 }

@@ -1,29 +1,51 @@
 //! Building blocks on packed sequences `[len, channels]`. Weights are f32; each layer computes in the kind of its
 //! input, so mixed precision is one cast at the model's entry. Norms compute in f32.
 
-use crate::feed::Packed;
-use tch::nn::{Init, Path, init};
+use super::track::Track;
+use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
+use torchx::fused;
+
+const FIXED: &str = "shapes and kinds are fixed by construction";
 
 pub struct Linear {
     weight: Tensor,
-    bias: Tensor,
+    bias: Option<Tensor>,
 }
 
 impl Linear {
     pub fn new(path: Path, from: i64, to: i64) -> Self {
         let weight = path.var("weight", &[to, from], uniform_by_fan_in(from));
-        Linear { weight, bias: path.var("bias", &[to], Init::Const(0.0)) }
+        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
+    }
+
+    /// Without a bias: inside residual blocks it is hardly missed, and its gradient is a sum over all rows.
+    pub fn plain(path: Path, from: i64, to: i64) -> Self {
+        Linear { weight: path.var("weight", &[to, from], uniform_by_fan_in(from)), bias: None }
     }
 
     /// Starts as zero, so that what it feeds begins as if it were not there.
     pub fn zero(path: Path, from: i64, to: i64) -> Self {
         let weight = path.var("weight", &[to, from], Init::Const(0.0));
-        Linear { weight, bias: path.var("bias", &[to], Init::Const(0.0)) }
+        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight.to_kind(x.kind()), Some(self.bias.to_kind(x.kind())))
+        x.linear(&self.weight.to_kind(x.kind()), self.bias.as_ref().map(|bias| bias.to_kind(x.kind())))
+    }
+
+    /// Channels that come out.
+    pub fn width(&self) -> i64 {
+        self.weight.size()[0]
+    }
+
+    /// `gelu(linear(x))`, on rows of any shape.
+    pub fn forward_gelu(&self, x: &Tensor) -> Tensor {
+        let wide = x.linear(&self.weight.to_kind(x.kind()), None::<Tensor>);
+        let rows = wide.view([-1, self.width()]);
+        fused::bias_gelu(&rows, self.bias.as_ref().expect("a layer before GELU has a bias"))
+            .expect(FIXED)
+            .view(wide.size().as_slice())
     }
 }
 
@@ -32,35 +54,46 @@ impl Linear {
 pub struct Conv {
     weight: Tensor,
     bias: Tensor,
-    groups: i64,
 }
 
 impl Conv {
     pub fn new(path: Path, from: i64, to: i64, kernel: i64) -> Self {
-        Self::grouped(path, from, to, kernel, 1)
+        let (weight, bias) = filters(path, from, to, kernel);
+        Conv { weight, bias }
     }
 
-    /// A filter of its own for every channel.
-    pub fn depthwise(path: Path, channels: i64, kernel: i64) -> Self {
-        Self::grouped(path, channels, channels, kernel, channels)
-    }
-
-    fn grouped(path: Path, from: i64, to: i64, kernel: i64, groups: i64) -> Self {
-        assert!(kernel / 2 < crate::loader::GAP as i64, "the gap between utterances must cover half of every kernel");
-        let fan_in = from / groups * kernel;
-        let weight = path.var("weight", &[to, from / groups, kernel], uniform_by_fan_in(fan_in));
-        Conv { weight, bias: path.var("bias", &[to], Init::Const(0.0)), groups }
-    }
-
-    pub fn forward(&self, x: &Tensor, seqs: &Packed) -> Tensor {
+    pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
         let (weight, bias) = (self.weight.to_kind(x.kind()), self.bias.to_kind(x.kind()));
         let half = self.weight.size()[2] / 2;
-        let x = (x * seqs.mask.to_kind(x.kind())).transpose(0, 1).unsqueeze(0);
-        x.conv1d(&weight, Some(&bias), [1], [half], [1], self.groups).squeeze_dim(0).transpose(0, 1)
+        let x = (x * &track.mask).transpose(0, 1).unsqueeze(0);
+        x.conv1d(&weight, Some(&bias), [1], [half], [1], 1).squeeze_dim(0).transpose(0, 1)
     }
 }
 
-fn uniform_by_fan_in(fan_in: i64) -> Init {
+/// The same with a filter of its own for every channel.
+pub struct Depthwise {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Depthwise {
+    pub fn new(path: Path, channels: i64, kernel: i64) -> Self {
+        let (weight, bias) = filters(path, 1, channels, kernel);
+        Depthwise { weight, bias }
+    }
+
+    pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
+        fused::depthwise(x, &self.weight, &self.bias, &track.spans).expect(FIXED)
+    }
+}
+
+fn filters(path: Path, from: i64, to: i64, kernel: i64) -> (Tensor, Tensor) {
+    assert!(kernel / 2 < crate::loader::GAP as i64, "the gap between utterances must cover half of every kernel");
+    let weight = path.var("weight", &[to, from, kernel], uniform_by_fan_in(from * kernel));
+    (weight, path.var("bias", &[to], Init::Const(0.0)))
+}
+
+pub fn uniform_by_fan_in(fan_in: i64) -> Init {
     let bound = 1.0 / (fan_in as f64).sqrt();
     Init::Uniform { lo: -bound, up: bound }
 }
@@ -82,31 +115,30 @@ impl LayerNorm {
     }
 }
 
-/// A layer norm whose scale and shift come from outside.
-pub fn plain_norm(x: &Tensor) -> Tensor {
-    x.layer_norm([x.size()[1]], None::<&Tensor>, None::<&Tensor>, 1e-5, true)
+/// A layer norm whose scale and shift are each utterance's own; `table`: `[capacity + 1, 2 * channels]`.
+pub fn modulated_norm(x: &Tensor, table: &Tensor, track: &Track) -> Tensor {
+    let parts = table.chunk(2, 1);
+    fused::adaln(x, &parts[0], &parts[1], &track.spans).expect(FIXED)
+}
+
+/// Adds `y`, weighted channel by channel as its utterance says; `table`: `[capacity + 1, channels]`.
+pub fn gated_add(x: &Tensor, y: &Tensor, table: &Tensor, track: &Track) -> Tensor {
+    fused::gated_add(x, y, table, &track.spans).expect(FIXED)
 }
 
 /// Rotary position tables of one axis, shared by all layers (Su et al. 2021; halves, as in GPT-NeoX).
 pub struct Rotary {
+    /// `[len, head_dim / 2]`, f32.
     cos: Tensor,
     sin: Tensor,
 }
 
 impl Rotary {
-    pub fn new(position: &Tensor, head_dim: i64, kind: Kind) -> Self {
-        let half = head_dim / 2;
+    pub fn new(track: &Track, head_dim: i64) -> Self {
+        let (position, half) = (&track.seqs.position, head_dim / 2);
         let exponent = Tensor::arange(half, (Kind::Float, position.device())) * (-(10_000f64.ln()) / half as f64);
         let angle = position.to_kind(Kind::Float).unsqueeze(1) * exponent.exp().unsqueeze(0);
-        let table = |part: Tensor| part.unsqueeze(1).to_kind(kind);
-        Rotary { cos: table(angle.cos()), sin: table(angle.sin()) }
-    }
-
-    /// `x`: `[len, heads, head_dim]`.
-    fn turn(&self, x: &Tensor) -> Tensor {
-        let halves = x.chunk(2, -1);
-        let (a, b) = (&halves[0], &halves[1]);
-        Tensor::cat(&[a * &self.cos - b * &self.sin, a * &self.sin + b * &self.cos], -1)
+        Rotary { cos: angle.cos(), sin: angle.sin() }
     }
 }
 
@@ -119,21 +151,76 @@ pub struct Attention {
 
 impl Attention {
     pub fn new(path: Path, channels: i64, heads: i64) -> Self {
-        let qkv = Linear::new(&path / "qkv", channels, 3 * channels);
-        Attention { qkv, out: Linear::new(&path / "out", channels, channels), heads }
+        let qkv = Linear::plain(&path / "qkv", channels, 3 * channels);
+        Attention { qkv, out: Linear::plain(&path / "out", channels, channels), heads }
     }
 
-    pub fn forward(&self, x: &Tensor, rotary: &Rotary, seqs: &Packed) -> Tensor {
+    pub fn forward(&self, x: &Tensor, rotary: &Rotary, track: &Track) -> Tensor {
         let (len, channels) = x.size2().expect("packed input is [len, channels]");
-        let parts = self.qkv.forward(x).view([len, 3, self.heads, channels / self.heads]).unbind(1);
-        let (q, k) = (rotary.turn(&parts[0]), rotary.turn(&parts[1]));
-        let mixed = torchx::varlen_attention(&q, &k, &parts[2], &seqs.cu_seqlens, seqs.longest_segment, None)
-            .expect("shapes and kinds are fixed by construction");
+        let qkv = self.qkv.forward(x).view([len, 3, self.heads, channels / self.heads]);
+        let [q, k, v] = fused::rotary(&qkv, &rotary.cos, &rotary.sin).expect(FIXED);
+        let seqs = track.seqs;
+        let mixed = torchx::varlen_attention(&q, &k, &v, &seqs.cu_seqlens, seqs.longest_segment, None).expect(FIXED);
         self.out.forward(&mixed.reshape([len, channels]))
     }
 }
 
-/// Xavier-uniform embedding table.
+/// Attention from one set of rows to another, both of fixed shape: `[batch, rows, channels]`.
+pub struct CrossAttention {
+    query: Linear,
+    key_value: Linear,
+    out: Linear,
+    heads: i64,
+}
+
+impl CrossAttention {
+    pub fn new(path: Path, channels: i64, memory_channels: i64, heads: i64) -> Self {
+        CrossAttention {
+            query: Linear::plain(&path / "query", channels, channels),
+            key_value: Linear::plain(&path / "key_value", memory_channels, 2 * channels),
+            out: Linear::plain(&path / "out", channels, channels),
+            heads,
+        }
+    }
+
+    /// `mask` is added to the scores.
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let key_value = self.key_value.forward(memory).chunk(2, -1);
+        let [q, k, v] = [&self.query.forward(x), &key_value[0], &key_value[1]].map(|rows| self.by_head(rows));
+        let mixed = Tensor::scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, None, false);
+        self.out.forward(&mixed.transpose(1, 2).reshape(x.size()))
+    }
+
+    /// `[batch, rows, channels]` → `[batch, heads, rows, head_dim]`
+    fn by_head(&self, rows: &Tensor) -> Tensor {
+        rows.unflatten(-1, [self.heads, -1]).transpose(1, 2)
+    }
+}
+
+/// Two layers with a wide middle.
+pub struct FeedForward {
+    widen: Linear,
+    narrow: Linear,
+}
+
+impl FeedForward {
+    pub fn new(path: Path, channels: i64) -> Self {
+        let widen = Linear::new(&path / "widen", channels, 4 * channels);
+        FeedForward { widen, narrow: Linear::plain(&path / "narrow", 4 * channels, channels) }
+    }
+
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        self.narrow.forward(&self.widen.forward_gelu(x))
+    }
+}
+
+/// A row of its own for each of `rows` things.
 pub fn embedding(path: &Path, rows: i64, channels: i64) -> Tensor {
-    path.var("embedding", &[rows, channels], init::Init::Randn { mean: 0.0, stdev: (channels as f64).powf(-0.5) })
+    path.var("embedding", &[rows, channels], Init::Randn { mean: 0.0, stdev: (channels as f64).powf(-0.5) })
+}
+
+/// The rows of `table` at `index`. Unlike `index_select`'s, this gradient sorts instead of adding atomically: it comes
+/// out the same every time.
+pub fn lookup(table: &Tensor, index: &Tensor) -> Tensor {
+    Tensor::embedding(table, index, -1, false, false)
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every vocabulary of characters holds these, so that a voice fitted to a few sentences can be asked for others.
 const BASE: &str = "abcdefghijklmnopqrstuvwxyz !\"'(),-.:;?";
+/// Punctuation between words, in the scripts that have their own.
+const BREAKS: &str = "!(),.:;?…—،؛؟۔।、。！，：；？";
 const UNKNOWN: i32 = 1;
 const FIRST: usize = 2;
 const AUTO: &str = "auto";
@@ -149,9 +151,47 @@ impl Tokenizer {
         FIRST + self.languages.len() + symbols
     }
 
+    /// What each id stands for, in the order of ids: equal names in two tokenizers mean the same.
+    pub fn names(&self) -> Vec<String> {
+        let tags = self.languages.iter().map(|language| format!("<{language}>"));
+        let mut names = vec!["<padding>".to_owned(), "<unknown>".to_owned()];
+        match &self.symbols {
+            Symbols::Characters(characters) => names.extend(tags.chain(characters.iter().map(char::to_string))),
+            Symbols::Phonemes { .. } => {
+                names.extend((0..*phonemes::COUNT).map(|phoneme| format!("<phoneme {phoneme}>")).chain(tags));
+            }
+        }
+        names
+    }
+
+    /// One that reads all that either reads; `None` where one reads characters and the other phonemes.
+    pub fn joined(&self, other: &Tokenizer) -> Option<Tokenizer> {
+        let symbols = match (&self.symbols, &other.symbols) {
+            (Symbols::Characters(a), Symbols::Characters(b)) => {
+                let all: BTreeSet<char> = a.iter().chain(b).copied().collect();
+                Symbols::Characters(all.into_iter().collect())
+            }
+            (Symbols::Phonemes { .. }, Symbols::Phonemes { .. }) => self.symbols.clone(),
+            _ => return None,
+        };
+        let languages: BTreeSet<String> = self.languages.iter().chain(&other.languages).cloned().collect();
+        Some(Self { why: self.why.clone(), ..Self::new(languages.into_iter().collect(), self.usual.clone(), symbols) })
+    }
+
     /// Codes of the languages that have a tag.
     pub fn languages(&self) -> &[String] {
         &self.languages
+    }
+
+    /// Ids of spaces and punctuation, sorted: behind them a text may be cut.
+    pub fn breaks(&self) -> Vec<i32> {
+        match &self.symbols {
+            Symbols::Characters(characters) => {
+                let breaks = characters.iter().filter(|letter| letter.is_whitespace() || BREAKS.contains(**letter));
+                breaks.map(|&letter| self.id(letter)).collect()
+            }
+            Symbols::Phonemes { .. } => phonemes::breaks().map(|at| (FIRST + at) as i32).collect(),
+        }
     }
 
     /// The characters of the normalised text that this vocabulary lacks, each once. Phonemes lack none.

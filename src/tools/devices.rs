@@ -1,5 +1,6 @@
 //! What this machine computes with: GPUs as the NVIDIA driver (NVML) reports them, the paths between them, and the CPU.
 
+use crate::telemetry::gpu::no_gpu;
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
@@ -171,16 +172,6 @@ fn path(first: &Device, second: &Device) -> Option<Path> {
     first.nvml().topology_common_ancestor(first, second).ok().map(Path::from)
 }
 
-fn no_gpu(error: &NvmlError) -> String {
-    match error {
-        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
-            "no NVIDIA driver on this machine (libnvidia-ml.so.1 is not there)".to_owned()
-        }
-        NvmlError::DriverNotLoaded => "the NVIDIA driver is installed, but not loaded".to_owned(),
-        other => format!("the NVIDIA driver does not answer: {other}"),
-    }
-}
-
 fn survey_cpu() -> Cpu {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -214,13 +205,6 @@ mod tests {
         assert_eq!(kib_field(meminfo, "MemTotal"), Some(16_384_000 * 1024));
         assert_eq!(kib_field(meminfo, "MemAvailable"), None);
         assert_eq!(kib_field(meminfo, "HugePages_Total"), None);
-    }
-
-    #[test]
-    fn no_driver_is_a_reason_and_not_a_failure() {
-        assert!(no_gpu(&NvmlError::LibraryNotFound).starts_with("no NVIDIA driver"));
-        assert!(no_gpu(&NvmlError::DriverNotLoaded).contains("not loaded"));
-        assert!(no_gpu(&NvmlError::NoPermission).contains("does not answer"));
     }
 
     /// Holds on every machine: either GPUs, or why there are none.

@@ -1,4 +1,5 @@
 //! Commands that look at a machine or a corpus and report.
 
+pub mod bench;
 pub mod check;
 pub mod devices;

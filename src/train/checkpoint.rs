@@ -1,6 +1,9 @@
 //! Checkpoints: folders that hold everything a run needs to go on, and a voice to speak. Written beside their place,
 //! synced, and renamed into it, so that a checkpoint is either whole or not there.
 
+use super::group::{Group, weight_sum};
+use super::named_parameters;
+use super::step::{Learner, Step};
 use crate::config::Config;
 use crate::feed::MelStats;
 use crate::loader::Position;
@@ -8,17 +11,21 @@ use crate::text::Tokenizer;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use tch::Tensor;
 use tch::nn::VarStore;
-use torchx::AdamW;
 use torchx::adamw::Moments;
 
 /// Raised when older programs could not read what newer ones write.
-const FORMAT: u32 = 1;
-const WEIGHTS: &str = "model.safetensors";
+const FORMAT: u32 = 2;
+/// Files of each group of parameters, behind its name.
+const WEIGHTS: &str = "safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+/// The moving average as it is kept: a sum that `WEIGHT_SUM` divides.
+const AVERAGE: &str = "ema.safetensors";
+const WEIGHT_SUM: &str = "weight_sum";
 const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
 const TOKENIZER: &str = "tokenizer.json";
@@ -34,12 +41,47 @@ pub struct State {
     pub position: Position,
     /// Lowest validation loss so far.
     pub best_loss: Option<f64>,
+    /// Validations in a row that did not lower it.
+    #[serde(default)]
+    pub stale_validations: u64,
     pub mel_stats: MelStats,
+    #[serde(default)]
+    pub kind: RunKind,
+}
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunKind {
+    #[default]
+    Voice,
+    Vocoder,
+}
+
+impl fmt::Display for RunKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Voice => "voice",
+            Self::Vocoder => "vocoder",
+        })
+    }
 }
 
 impl State {
     pub fn new(mel_stats: MelStats) -> Self {
-        State { format: FORMAT, step: 0, position: Position::default(), best_loss: None, mel_stats }
+        State {
+            format: FORMAT,
+            step: 0,
+            position: Position::default(),
+            best_loss: None,
+            stale_validations: 0,
+            mel_stats,
+            kind: RunKind::Voice,
+        }
+    }
+
+    pub fn vocoder(mel_stats: MelStats) -> Self {
+        State { kind: RunKind::Vocoder, ..State::new(mel_stats) }
     }
 }
 
@@ -91,34 +133,84 @@ impl Checkpoint {
         })
     }
 
+    /// Fails where it holds something else.
+    pub fn of_kind(self, kind: RunKind) -> Result<Self> {
+        let (found, folder) = (self.state.kind, self.folder.display());
+        ensure!(found == kind, "{folder}: holds a {found}, and a {kind} is needed");
+        Ok(self)
+    }
+
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub fn load_weights(&self, store: &mut VarStore) -> Result<()> {
-        let path = self.folder.join(WEIGHTS);
-        let mut read = read_tensors(&path)?;
-        for (name, mut tensor) in super::named_parameters(store) {
-            let saved = take(&mut read, &name, &path)?;
-            ensure!(saved.size() == tensor.size(), "{}: `{name}` has another shape than this voice", path.display());
-            tch::no_grad(|| tensor.copy_(&saved));
+    /// The averaged weights, or those as trained where no average was kept.
+    pub fn load_weights(&self, group: &str, store: &VarStore) -> Result<()> {
+        let path = weights_file(&self.folder, group);
+        let mut read = read_weights(&path)?;
+        named_parameters(store).iter().try_for_each(|(name, tensor)| put(&mut read, name, tensor, &path))
+    }
+
+    /// Everything that a run needs to go on as if it had not stopped.
+    pub fn restore<L: Learner>(&self, step: &mut Step<L>) -> Result<()> {
+        for group in &mut step.groups {
+            self.restore_group(group)?;
         }
+        let path = self.file(step.groups[0].name, OPTIMIZER);
+        step.scale.load(&read_tensors(&path)?);
         Ok(())
     }
 
-    pub fn load_optimizer(&self, store: &VarStore, optimizer: &mut AdamW) -> Result<()> {
-        let path = self.folder.join(OPTIMIZER);
+    fn restore_group(&self, group: &mut Group) -> Result<()> {
+        let path = self.file(group.name, WEIGHTS);
+        let mut read = read_tensors(&path)?;
+        for (name, tensor) in named_parameters(&group.store) {
+            put(&mut read, &name, &tensor, &path)?;
+        }
+        let path = self.file(group.name, OPTIMIZER);
         let mut read = read_tensors(&path)?;
         let mut moments = Vec::new();
-        for (name, _) in super::named_parameters(store) {
+        for (name, _) in named_parameters(&group.store) {
             let exp_avg = take(&mut read, &format!("{name}.exp_avg"), &path)?;
             moments.push(Moments { exp_avg, exp_avg_sq: take(&mut read, &format!("{name}.exp_avg_sq"), &path)? });
         }
-        Ok(optimizer.load_state(take(&mut read, "steps", &path)?.double_value(&[]), &moments)?)
+        group.optimizer.load_state(take(&mut read, "steps", &path)?.double_value(&[]), &moments)?;
+        let path = self.file(group.name, AVERAGE);
+        if group.averages().is_empty() {
+            return Ok(());
+        }
+        let mut read = read_tensors(&path)?;
+        group.averages().iter().try_for_each(|(name, sum)| put(&mut read, name, sum, &path))
+    }
+
+    fn file(&self, group: &str, what: &str) -> PathBuf {
+        self.folder.join(format!("{group}.{what}"))
     }
 }
 
-type Tensors = HashMap<String, Tensor>;
+/// The file that `load_weights` reads: the average where one was kept.
+pub fn weights_file(checkpoint: &Path, group: &str) -> PathBuf {
+    let average = checkpoint.join(format!("{group}.{AVERAGE}"));
+    if average.exists() { average } else { checkpoint.join(format!("{group}.{WEIGHTS}")) }
+}
+
+/// Weights by name; an average is made of its sums.
+pub fn read_weights(path: &Path) -> Result<Tensors> {
+    let mut read = read_tensors(path)?;
+    let Some(sum) = read.remove(WEIGHT_SUM) else { return Ok(read) };
+    let share = sum.double_value(&[]);
+    Ok(read.into_iter().map(|(name, tensor)| (name, tensor / share)).collect())
+}
+
+/// Copies a saved tensor into place.
+fn put(read: &mut Tensors, name: &str, tensor: &Tensor, path: &Path) -> Result<()> {
+    let saved = take(read, name, path)?;
+    ensure!(saved.size() == tensor.size(), "{}: `{name}` has another shape than this network", path.display());
+    tch::no_grad(|| tensor.shallow_clone().copy_(&saved));
+    Ok(())
+}
+
+pub type Tensors = HashMap<String, Tensor>;
 
 /// All tensors of a file, none of which may hold a value that is not finite.
 fn read_tensors(path: &Path) -> Result<Tensors> {
@@ -140,6 +232,9 @@ const ANOTHER: &str = "hint: move this checkpoint away, and the one before it is
 fn damaged(path: &Path) -> String {
     format!("{}: missing, damaged or cut off\n{ANOTHER}", path.display())
 }
+
+/// Writes what a kind of run keeps besides its parameters, into a folder where those lie already.
+pub type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
 
 /// Writes checkpoints of one run and keeps the newest few.
 pub struct Writer {
@@ -171,17 +266,17 @@ impl Writer {
         Ok(Writer { folder: folder.to_path_buf(), keep, _lock: lock })
     }
 
-    pub fn save(
+    pub fn save<L: Learner>(
         &self,
         config: &Config,
         tokenizer: &Tokenizer,
         state: &State,
-        store: &VarStore,
-        optimizer: &AdamW,
+        step: &Step<L>,
+        extras: Extras<L>,
     ) -> Result<PathBuf> {
         let name = format!("step-{:08}", state.step);
         let (unfinished, place) = (self.folder.join(format!(".{name}")), self.folder.join(&name));
-        let written = write_parts(&unfinished, config, tokenizer, state, store, optimizer)
+        let written = write_parts(&unfinished, config, tokenizer, state, step, extras)
             .and_then(|()| if place.exists() { Ok(fs::remove_dir_all(&place)?) } else { Ok(()) })
             .and_then(|()| Ok(fs::rename(&unfinished, &place)?))
             .and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
@@ -254,27 +349,23 @@ fn steps_in(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-fn write_parts(
+fn write_parts<L: Learner>(
     folder: &Path,
     config: &Config,
     tokenizer: &Tokenizer,
     state: &State,
-    store: &VarStore,
-    optimizer: &AdamW,
+    step: &Step<L>,
+    extras: Extras<L>,
 ) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir(folder)?;
-    let parameters = super::named_parameters(store);
-    let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    write_tensors(&weights, &folder.join(WEIGHTS))?;
-    let mut moments = vec![("steps".to_owned(), optimizer.steps())];
-    for ((name, _), kept) in parameters.iter().zip(optimizer.moments()) {
-        moments.push((format!("{name}.exp_avg"), &kept.exp_avg));
-        moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
+    for (index, group) in step.groups.iter().enumerate() {
+        let scale = if index == 0 { step.scale.saved() } else { Vec::new() };
+        write_group(folder, group, scale, state.step)?;
     }
-    write_tensors(&moments, &folder.join(OPTIMIZER))?;
+    extras(step, state.step, folder)?;
     fs::write(folder.join(CONFIG), config.to_yaml())?;
     fs::write(folder.join(TOKENIZER), serde_json::to_string(tokenizer)?)?;
     fs::write(folder.join(STATE), serde_json::to_string_pretty(state)?)?;
@@ -282,6 +373,25 @@ fn write_parts(
         File::open(entry?.path())?.sync_all()?;
     }
     Ok(File::open(folder)?.sync_all()?)
+}
+
+fn write_group(folder: &Path, group: &Group, scale: Vec<(String, &Tensor)>, updates: u64) -> Result<()> {
+    let file = |what: &str| folder.join(format!("{}.{what}", group.name));
+    let parameters = named_parameters(&group.store);
+    let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    write_tensors(&weights, &file(WEIGHTS))?;
+    let mut moments = vec![("steps".to_owned(), group.optimizer.steps())];
+    moments.extend(scale);
+    for ((name, _), kept) in parameters.iter().zip(group.optimizer.moments()) {
+        moments.push((format!("{name}.exp_avg"), &kept.exp_avg));
+        moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
+    }
+    write_tensors(&moments, &file(OPTIMIZER))?;
+    let Some(decay) = group.decay() else { return Ok(()) };
+    let sum = Tensor::from(weight_sum(decay, updates));
+    let mut averages = group.averages();
+    averages.push((WEIGHT_SUM.to_owned(), &sum));
+    write_tensors(&averages, &file(AVERAGE))
 }
 
 fn write_tensors<S: AsRef<str>>(tensors: &[(S, &Tensor)], path: &Path) -> Result<()> {
@@ -294,7 +404,7 @@ fn write_tensors<S: AsRef<str>>(tensors: &[(S, &Tensor)], path: &Path) -> Result
 }
 
 /// A run that goes on must be the run that was: same network, same features.
-pub fn same_voice(config: &Config, checkpoint: &Checkpoint) -> Result<()> {
+pub fn same_network(config: &Config, checkpoint: &Checkpoint) -> Result<()> {
     let was = &checkpoint.config;
     if config.model != was.model || config.data.sample_rate != was.data.sample_rate {
         bail!(

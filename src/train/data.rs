@@ -3,8 +3,8 @@
 use crate::cache::{self, Cache};
 use crate::config::{Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
-use crate::feed::{MelExtractor, MelStats};
-use crate::loader::{Budget, Dataset, LeftOut, Length, plan};
+use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
+use crate::loader::{Budget, Dataset, HostBatch, Length, Limits, plan};
 use crate::text::Tokenizer;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
@@ -31,20 +31,27 @@ pub struct Prepared {
 impl Prepared {
     /// Measured once, then part of every checkpoint.
     pub fn mel_stats(&self, config: &Config) -> Result<MelStats> {
-        let extractor = MelExtractor::new(&config.model, config.data.sample_rate, Device::Cpu);
+        let layout = Arc::new(self.train.layout(&self.budget));
+        let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu);
         let plans = plan(self.train.lengths(), &self.budget, config.training.seed, 0);
-        let moments = plans.iter().take(STATS_BATCHES).map(|clips| {
-            let batch = self.train.batch(clips, &self.budget)?;
-            Ok(tch::no_grad(|| extractor.moments(&batch)))
-        });
-        Ok(MelStats::from_moments(moments.collect::<Result<Vec<_>>>()?))
+        let batches = plans.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &self.train, clips, 0)?.1));
+        Ok(MelStats::of(&batches.collect::<Result<Vec<_>>>()?))
     }
 }
 
-/// Reads the corpus and opens its cache, building what is missing. A resumed run brings its tokenizer.
+/// What a run knows of its tokenizer beforehand.
+pub enum Known<'a> {
+    Nothing,
+    /// A resumed run's.
+    Exactly(&'a Tokenizer),
+    /// That of the voice it starts from: whatever that could read, this one shall.
+    AtLeast(&'a Tokenizer),
+}
+
+/// Reads the corpus and opens its cache, building what is missing.
 pub fn prepare(
     config: &Config,
-    tokenizer: Option<Tokenizer>,
+    known: Known,
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<Prepared> {
@@ -56,16 +63,19 @@ pub fn prepare(
     let corpus = read(path, data, &mut findings, &mut notes)?;
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
-    let tokenizer = match tokenizer {
-        Some(tokenizer) => {
+    let tokenizer = match known {
+        Known::Exactly(tokenizer) => {
             notes.extend(tokenizer.check()?);
-            findings.extend(unknown(&corpus.utterances, &tokenizer, &data.language));
-            tokenizer
+            findings.extend(unknown(&corpus.utterances, tokenizer, &data.language));
+            tokenizer.clone()
         }
-        None => {
+        _ => {
             let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
             notes.push(format!("tokens: {told}"));
-            tokenizer
+            match known {
+                Known::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
+                _ => tokenizer,
+            }
         }
     };
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
@@ -83,13 +93,13 @@ pub fn prepare(
             (whole.part(&train), whole.part(&validation))
         }
     };
-    let (train, validation) =
-        (fitting(train, data, "training", &mut notes), fitting(validation, data, "validation", &mut notes));
+    let mut fitting = |cache, name| fitting(cache, &tokenizer, config, name, &mut notes);
+    let (train, validation) = (fitting(train, "training")?, fitting(validation, "validation")?);
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
     );
-    let budget = budget(data, &train, &validation);
+    let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, findings, notes })
 }
@@ -121,28 +131,43 @@ fn unknown(utterances: &[Utterance], tokenizer: &Tokenizer, language: &str) -> O
     (!unknown.is_empty()).then(|| format!("the voice does not know these characters: {}", String::from_iter(unknown)))
 }
 
-fn fitting(cache: Cache, data: &Data, name: &str, notes: &mut Vec<String>) -> Dataset {
-    let max = Length { frames: data.max_mel_frames, tokens: data.max_text_length };
-    let (dataset, left_out) = Dataset::new(cache, max);
-    if left_out.total() > 0 {
-        let LeftOut { too_many_frames, too_many_tokens, fewer_frames_than_tokens } = left_out;
-        notes.push(format!(
-            "{name}: {} clips left out: {too_many_frames} above max_mel_frames {}, {too_many_tokens} above \
-             max_text_length {}, {fewer_frames_than_tokens} with less sound than text",
-            left_out.total(),
-            max.frames,
-            max.tokens
-        ));
+fn fitting(
+    cache: Cache,
+    tokenizer: &Tokenizer,
+    config: &Config,
+    name: &str,
+    notes: &mut Vec<String>,
+) -> Result<Dataset> {
+    let (dataset, fitting) = Dataset::new(cache, tokenizer, &Limits::of(config))?;
+    if !fitting.is_plain() {
+        notes.push(format!("{name}: {fitting}"));
     }
-    dataset
+    Ok(dataset)
 }
 
 /// One budget for training and validation, so that shapes never change.
-fn budget(data: &Data, train: &Dataset, validation: &Dataset) -> Budget {
+fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<String>) -> Budget {
     if data.pad_to_fixed_length {
         let max = Length { frames: data.max_mel_frames, tokens: data.max_text_length };
         return Budget::padded(data.batch_size.min(train.lengths().len()), max);
     }
     let lengths = [train.lengths(), validation.lengths()].concat();
-    Budget::packed(&lengths, data.batch_size)
+    let Some(frames) = data.frame_budget else { return Budget::packed(&lengths, data.batch_size) };
+    let budget = Budget::of_frames(&lengths, frames);
+    if budget.frames != frames {
+        notes.push(format!("frame_budget {frames}: {}", budget.why_not(frames)));
+    }
+    budget
+}
+
+/// One batch made here and now, for what needs no pipeline. `number` decides on its references.
+pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number: u64) -> Result<(HostBatch, Batch)> {
+    let device = features.device();
+    let layout = features.layout();
+    let block = allocate(Device::Cpu)(layout.bytes).map_err(anyhow::Error::msg)?;
+    let host = dataset.batch(clips, layout, block, [0, 0, number])?;
+    let staged = block_tensor(&*host.block).to_device(device);
+    let batch = tch::no_grad(|| features.batch(&staged, &host.position));
+    // On the CPU the batch's tables are views of the block, which goes back to the caller: take a copy.
+    Ok((host, batch.copy_to(device)))
 }

@@ -38,12 +38,12 @@ impl Metrics {
     }
 
     /// One JSON object and one scalar per figure. A figure that is not finite is `null` in JSON, which has no NaN.
-    pub fn log(&mut self, step: u64, figures: &[(&str, f64)]) -> Result<()> {
+    pub fn log<S: AsRef<str>>(&mut self, step: u64, figures: &[(S, f64)]) -> Result<()> {
         let mut line = serde_json::to_vec(&Line { step, time: unix_time_s(), figures })?;
         line.push(b'\n');
         self.lines.write_all(&line).with_context(|| self.path.display().to_string())?;
         for (tag, value) in figures {
-            self.events.scalar(tag, step, *value)?;
+            self.events.scalar(tag.as_ref(), step, *value)?;
         }
         Ok(self.events.flush()?)
     }
@@ -66,18 +66,18 @@ impl Metrics {
 }
 
 /// A map, so that the figures keep the caller's order behind step and time.
-struct Line<'a> {
+struct Line<'a, S> {
     step: u64,
     time: f64,
-    figures: &'a [(&'a str, f64)],
+    figures: &'a [(S, f64)],
 }
 
-impl Serialize for Line<'_> {
+impl<N: AsRef<str>> Serialize for Line<'_, N> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(2 + self.figures.len()))?;
         map.serialize_entry("step", &self.step)?;
         map.serialize_entry("time", &self.time)?;
-        self.figures.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        self.figures.iter().try_for_each(|(name, value)| map.serialize_entry(name.as_ref(), value))?;
         map.end()
     }
 }
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn starting_anew_sets_the_old_figures_aside() {
         let dir = tempfile::tempdir().unwrap();
-        Metrics::create(dir.path(), None).unwrap().log(9, &[]).unwrap();
-        Metrics::create(dir.path(), None).unwrap().log(1, &[]).unwrap();
+        Metrics::create(dir.path(), None).unwrap().log::<&str>(9, &[]).unwrap();
+        Metrics::create(dir.path(), None).unwrap().log::<&str>(1, &[]).unwrap();
         assert_eq!(steps(dir.path(), FILE), [1]);
         assert_eq!(steps(dir.path(), PREVIOUS), [9]);
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn resuming_without_a_file_is_no_error() {
         let dir = tempfile::tempdir().unwrap();
-        Metrics::create(dir.path(), Some(3)).unwrap().log(4, &[]).unwrap();
+        Metrics::create(dir.path(), Some(3)).unwrap().log::<&str>(4, &[]).unwrap();
         assert_eq!(steps(dir.path(), FILE), [4]);
     }
 

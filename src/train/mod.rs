@@ -2,34 +2,48 @@
 
 pub mod checkpoint;
 mod data;
+mod group;
+mod import;
+mod log;
+mod memory;
 mod metrics;
 mod picture;
+mod pulse;
 mod samples;
 mod schedule;
 mod step;
 mod tensorboard;
+mod tune;
+mod vocoder;
+mod voice;
 
-pub use data::{Prepared, prepare};
+pub use crate::feed::Caps;
+pub use data::{Known, Prepared, prepare};
+pub(crate) use group::named as named_parameters;
+pub use import::Source;
+pub use pulse::{Pulse, Stages};
+pub use step::{Learner, Step};
+pub use vocoder::{configure as configure_vocoder, train_vocoder};
+pub use voice::{begin as begin_voice, train};
 
-use crate::config::{Config, Training};
-use crate::feed::{Delivery, Feed, MelExtractor, Options, Producer, Roles};
-use crate::loader::Loader;
-use crate::model::{Losses, Voice};
-use anyhow::{Context, Result, ensure};
+use crate::config::{Config, Precision, Training};
+use crate::feed::{Delays, Features, Feed, MelStats, Producer, Purpose, Roles};
+use crate::loader::{self, Loader, Position};
+use anyhow::{Context, Result};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
-use metrics::Metrics;
-use samples::Validation;
+use log::Log;
+use picture::Picture;
 use schedule::learning_rate;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use step::{Reading, Step};
-use tch::nn::VarStore;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
+use tune::Tuner;
 
 /// Folder of the logs inside a run's folder.
 pub(crate) const LOGS: &str = "logs";
@@ -61,163 +75,207 @@ pub struct Outcome {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
     pub validation_loss: Option<f64>,
+    /// Clips that turned out to be damaged in the middle of the run, and were left out.
+    pub failures: Vec<String>,
+}
+
+/// What a run begins with.
+pub enum Start {
+    Fresh,
+    Resume(Box<Checkpoint>),
+    /// The weights of another run, by name: fine-tuning.
+    From(Source),
+}
+
+impl Start {
+    fn resumed(&self) -> Option<&Checkpoint> {
+        match self {
+            Start::Resume(checkpoint) => Some(checkpoint),
+            _ => None,
+        }
+    }
+
+    /// What it says about the tokenizer.
+    pub fn known(&self) -> Known<'_> {
+        match self {
+            Start::Fresh | Start::From(Source::File(_)) => Known::Nothing,
+            Start::Resume(checkpoint) => Known::Exactly(&checkpoint.tokenizer),
+            Start::From(Source::Checkpoint(checkpoint)) => Known::AtLeast(&checkpoint.tokenizer),
+        }
+    }
+}
+
+/// What surrounds a run, whatever it trains.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub config: &'a Config,
+    pub data: &'a Prepared,
+    pub roles: Roles,
+    pub caps: Caps,
+    pub bar: &'a ProgressBar,
+    pub stop: &'a AtomicBool,
+    /// When the program began, for the time to the first step.
+    pub began: Instant,
+}
+
+impl Surroundings<'_> {
+    /// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
+    fn expected_steps(&self) -> u64 {
+        let (training, data) = (&self.config.training, self.data);
+        let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
+        let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
+        training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+    }
+}
+
+/// Held-out loss of the averaged weights, and whether everything could be logged.
+type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::Metrics, u64) -> Result<(f64, Result<()>)> + 'a>;
+
+/// What differs between kinds of runs.
+struct Course<'a, L> {
+    step: Step<L>,
+    state: State,
+    purpose: Purpose,
+    extras: checkpoint::Extras<'a, L>,
+    validate: Option<Validate<'a, L>>,
 }
 
 /// Trains until the steps or epochs are over, or `stop` is set; then saves and returns.
-pub fn train(
-    config: &Config,
+fn run<L: Learner>(
+    around: &Surroundings,
     place: Place,
-    data: &Prepared,
-    resume: Option<Checkpoint>,
-    roles: Roles,
-    bar: &ProgressBar,
-    stop: &AtomicBool,
+    resumed: Option<&Checkpoint>,
+    course: Course<L>,
 ) -> Result<Outcome> {
+    let Course { mut step, mut state, purpose, extras, mut validate } = course;
+    let Surroundings { config, data, bar, .. } = around;
     let training = &config.training;
-    let (mut step, mut state) = torchx::catch(|| start(config, data, resume.as_ref(), roles.model))??;
-    let parameters: usize = named_parameters(&step.store).iter().map(|(_, tensor)| tensor.numel()).sum();
-    note(bar, &format!("model: {:.1} M parameters", parameters as f64 / 1e6));
-    let mut metrics = Metrics::create(&place.log_dir, resume.as_ref().map(|checkpoint| checkpoint.state.step))?;
-    metrics.text("config", state.step, &format!("```yaml\n{}```", config.to_yaml()))?;
-    let mut feed = start_feed(config, data, &state, roles, bar)?;
-    let mut validation = Validation::new(config, data, &state, roles.model);
-    let expected = expected_steps(training, data);
+    note(bar, &describe(&step));
+    let mut log = Log::create(around, &place.log_dir, &step, resumed.map(|checkpoint| checkpoint.state.step))?;
+    let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose, Delays::default())?;
+    let mut tuner = Tuner::new(config);
+    let expected = around.expected_steps();
     bar.set_length(expected);
     bar.set_position(state.step);
     let mut outcome = Outcome {
         step: state.step,
-        checkpoint: resume.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
+        checkpoint: resumed.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
         log_dir: place.log_dir,
         interrupted: false,
         first_loss: None,
         last_loss: None,
         validation_loss: None,
+        failures: Vec::new(),
     };
-    let mut window = Window::new();
     while !is_over(training, &state) && !outcome.interrupted {
         // step: the next batches, forward, backward, update
         let rate = learning_rate(training, state.step, expected);
-        let deliveries = step.run(&mut feed, state.step, rate)?;
+        let done = step.run(&mut feed, state.step, rate).map_err(|error| log.explain(error))?;
         state.step += 1;
-        state.position = deliveries.last().expect("at least one batch a step").resume_at;
-        window.add(&deliveries);
+        state.position = done.deliveries.last().expect("at least one batch a step").resume_at.clone();
         bar.set_position(state.step);
         outcome.step = state.step;
-        outcome.interrupted = stop.load(Ordering::Relaxed);
+        outcome.interrupted = around.stop.load(Ordering::Relaxed);
         let last = outcome.interrupted || is_over(training, &state);
-        let mut logged = Ok(());
+        let validates = validate.is_some() && (last || state.step.is_multiple_of(training.val_step));
+        let saves = last || state.step.is_multiple_of(training.save_step);
+        log.stepped(state.step, done, rate);
+        tuner.observe(&feed, step.is_settled(), bar)?;
 
-        // log: reading the loss waits for the device, so only every `log_step`
+        // log: figures are asked for here and arrive some steps later, so that nothing waits for them
         if last || state.step.is_multiple_of(training.log_step) {
-            let reading = torchx::catch(|| step.read())??;
-            ensure_finite(&reading, state.step, rate)?;
-            outcome.first_loss.get_or_insert(reading.loss());
-            outcome.last_loss = Some(reading.loss());
-            logged = metrics.log(state.step, &window.figures(&reading, rate, config, data.budget.frames));
-            bar.set_message(format!("loss {:.3}, {:.0} ms a step", reading.loss(), window.step_ms()));
-            window = Window::new();
+            step.request_reading(state.step)?;
         }
+        let mut logged = log.read(&mut step, &feed, validates || saves, &mut outcome)?;
 
         // validate: held-out loss, a spoken sample, pictures
         let mut best = false;
-        if let Some(validation) = &mut validation
-            && logged.is_ok()
-            && (last || state.step.is_multiple_of(training.val_step))
-        {
-            let (loss, written) = torchx::catch(|| validation.run(&step.voice, &mut metrics, state.step))??;
+        if let Some(validate) = validate.as_mut().filter(|_| validates && logged.is_ok()) {
+            let (loss, written) = torchx::catch(|| validate(&step, &mut log.metrics, state.step))??;
             best = state.best_loss.is_none_or(|before| loss < before);
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
+            state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
             outcome.validation_loss = Some(loss);
             logged = written;
-            window = Window::new(); // validation is not part of the step time
+            log.interrupt(state.step); // validation is not part of the step time
         }
 
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
-        if last || best || logged.is_err() || state.step.is_multiple_of(training.save_step) {
-            let saved = place.writer.save(config, &data.tokenizer, &state, &step.store, &step.optimizer)?;
+        if saves || best || logged.is_err() {
+            let saved = place.writer.save(config, &data.tokenizer, &state, &step, extras)?;
             if best {
                 place.writer.mark_best(&saved)?;
             }
             outcome.checkpoint = saved;
-            window = Window::new();
+            log.interrupt(state.step);
         }
         logged.context("the run was saved and stopped, because its logs cannot be written\nhint: free some space, then go on with --resume")?;
     }
+    outcome.failures = feed.loader().failures().iter().map(|f| format!("{}: {}", f.path.display(), f.reason)).collect();
     Ok(outcome)
 }
 
+fn describe<L: Learner>(step: &Step<L>) -> String {
+    let sizes = step.groups.iter().map(|group| format!("{} {:.1} M", group.name, group.len() as f64 / 1e6));
+    format!("parameters: {}", sizes.collect::<Vec<_>>().join(", "))
+}
+
 fn is_over(training: &Training, state: &State) -> bool {
-    training.steps.is_some_and(|steps| state.step >= steps) || state.position.epoch >= training.epochs
+    training.steps.is_some_and(|steps| state.step >= steps)
+        || state.position.epoch >= training.epochs
+        || training.patience.is_some_and(|patience| state.stale_validations >= patience)
 }
 
-/// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided by `is_over`.
-fn expected_steps(training: &Training, data: &Prepared) -> u64 {
-    let epoch = crate::loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
-    let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
-    training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
-}
-
-fn ensure_finite(reading: &Reading, step: u64, rate: f64) -> Result<()> {
-    ensure!(
-        reading.loss().is_finite(),
-        "the loss is not finite at step {step}\nhint: lower the learning rate (now {rate:.1e}) and go on with --resume \
-         from the last checkpoint, which is intact"
-    );
-    Ok(())
-}
-
-/// Every trainable tensor by name, in an order that does not change between runs.
-pub(crate) fn named_parameters(store: &VarStore) -> Vec<(String, Tensor)> {
-    let mut named: Vec<(String, Tensor)> = store.variables().into_iter().collect();
-    named.sort_by(|a, b| a.0.cmp(&b.0));
-    named
-}
-
-/// The network and its state: fresh, or as the checkpoint holds them.
-fn start(config: &Config, data: &Prepared, resume: Option<&Checkpoint>, device: Device) -> Result<(Step, State)> {
-    let mixed = config.training.mixed_precision && device.is_cuda();
-    let kind = if mixed { Kind::BFloat16 } else { Kind::Float };
-    tch::manual_seed(config.training.seed as i64);
-    let mut store = VarStore::new(device);
-    let voice = Voice::new(&store.root(), &config.model, data.tokenizer.vocab_size(), kind)?;
-    if let Some(checkpoint) = resume {
-        checkpoint.load_weights(&mut store)?;
+/// Kind of the activations on a device.
+pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
+    if !training.mixed_precision || !device.is_cuda() {
+        return Ok(Kind::Float);
     }
-    let mut step = Step::new(voice, store, &config.training)?;
-    let state = match resume {
-        Some(checkpoint) => {
-            checkpoint.load_optimizer(&step.store, &mut step.optimizer)?;
-            checkpoint.state.clone()
-        }
-        None => State::new(data.mel_stats(config)?),
-    };
-    Ok((step, state))
+    // Ampere was the first with bf16 units.
+    let has_bf16 = || Ok::<_, torchx::Error>(torchx::cuda::facts(device)?.compute_capability.0 >= 8);
+    Ok(match training.precision {
+        Precision::Bf16 => Kind::BFloat16,
+        Precision::Auto if has_bf16()? => Kind::BFloat16,
+        Precision::Auto | Precision::F16 => Kind::Half,
+    })
 }
 
-fn start_feed(config: &Config, data: &Prepared, state: &State, roles: Roles, bar: &ProgressBar) -> Result<Feed> {
+/// Loader, features and ring from a position on.
+pub fn start_feed(
+    around: &Surroundings,
+    from: Position,
+    stats: MelStats,
+    purpose: Purpose,
+    delays: Delays,
+) -> Result<Feed> {
+    let Surroundings { config, data, roles, bar, .. } = *around;
     let settings = &config.data;
-    let workers = if settings.use_native_loading { settings.workers() } else { 0 };
     let loader = Loader::start(
         data.train.clone(),
         data.budget,
-        config.training.seed,
-        state.position,
-        workers,
-        settings.prefetch_depth(),
-    );
-    let producer = Producer {
-        loader,
-        mel: MelExtractor::new(&config.model, settings.sample_rate, roles.data),
-        stats: state.mel_stats,
-        roles,
-    };
+        loader::Options {
+            seed: config.training.seed,
+            from,
+            workers: if settings.use_native_loading { settings.workers() } else { 0 },
+            depth: settings.prefetch_depth(),
+            in_flight: crate::feed::COPIES_IN_FLIGHT,
+            ordered: settings.deterministic,
+            allocate: crate::feed::allocate(roles.data),
+            max_failures: settings.max_failures.of(data.train.lengths().len()),
+        },
+    )?;
     let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
         (false, _) => 0,
         (true, false) => 1,
         (true, true) => settings.pipeline_buffer_size,
     };
-    let overlap = settings.optimize_cpu_gpu_overlap;
-    let feed = Feed::start(producer, Options { slots, overlap })?;
+    let layout = Arc::new(loader.layout().clone());
+    let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
+    let features = Features::new(config, layout, stats, purpose, roles.data);
+    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    let feed = Feed::start(producer, slots)?;
+    note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
     let delay = Duration::from_secs_f64(config.training.model_start_delay);
     if let Some((filled, slots)) = feed.warm_up(delay) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
@@ -229,59 +287,4 @@ fn start_feed(config: &Config, data: &Prepared, state: &State, roles: Roles, bar
 /// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
 fn note(bar: &ProgressBar, text: &str) {
     bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
-}
-
-/// What happened since the last reading, for the figures that are logged.
-struct Window {
-    start: Instant,
-    steps: u64,
-    utterances: usize,
-    speech_frames: usize,
-    batches: usize,
-    wait: Duration,
-}
-
-impl Window {
-    fn new() -> Self {
-        Window { start: Instant::now(), steps: 0, utterances: 0, speech_frames: 0, batches: 0, wait: Duration::ZERO }
-    }
-
-    fn add(&mut self, deliveries: &[Delivery]) {
-        self.steps += 1;
-        for delivery in deliveries {
-            self.batches += 1;
-            self.utterances += delivery.utterances;
-            self.speech_frames += delivery.speech_frames;
-            self.wait += delivery.wait;
-        }
-    }
-
-    fn step_ms(&self) -> f64 {
-        self.start.elapsed().as_secs_f64() * 1e3 / self.steps.max(1) as f64
-    }
-
-    fn figures(
-        &self,
-        reading: &Reading,
-        learning_rate: f64,
-        config: &Config,
-        budget_frames: usize,
-    ) -> Vec<(&'static str, f64)> {
-        let seconds = self.start.elapsed().as_secs_f64().max(1e-9);
-        let audio_seconds =
-            self.speech_frames as f64 * config.model.hop_length as f64 / f64::from(config.data.sample_rate);
-        let mut figures = vec![("loss", reading.loss())];
-        figures.extend(Losses::NAMES.into_iter().zip(reading.losses));
-        figures.extend([
-            ("gradient_norm", reading.gradient_norm),
-            ("skipped_steps", reading.skipped_steps as f64),
-            ("learning_rate", learning_rate),
-            ("step_ms", self.step_ms()),
-            ("wait_ms", self.wait.as_secs_f64() * 1e3 / self.steps.max(1) as f64),
-            ("utterances_per_second", self.utterances as f64 / seconds),
-            ("audio_seconds_per_second", audio_seconds / seconds),
-            ("padding_share", 1.0 - self.speech_frames as f64 / (self.batches * budget_frames).max(1) as f64),
-        ]);
-        figures
-    }
 }

@@ -1,11 +1,11 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
 use super::checkpoint::State;
-use super::data::Prepared;
+use super::data::{Prepared, batch_on};
 use super::metrics::Metrics;
 use super::picture::Picture;
 use crate::config::Config;
-use crate::feed::{Batch, MelExtractor, MelStats};
+use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::loader::{Budget, Dataset, plan};
 use crate::model::{Losses, Voice};
 use crate::synth::{self, GriffinLim};
@@ -19,7 +19,7 @@ const SEED: i64 = 7;
 pub struct Validation {
     dataset: Arc<Dataset>,
     budget: Budget,
-    extractor: MelExtractor,
+    features: Features,
     stats: MelStats,
     vocoder: GriffinLim,
     rate_hz: u32,
@@ -31,10 +31,13 @@ pub struct Validation {
 impl Validation {
     pub fn new(config: &Config, data: &Prepared, state: &State, device: Device) -> Option<Self> {
         let rate_hz = config.data.sample_rate;
+        let dataset = data.validation.clone()?;
+        let layout = Arc::new(dataset.layout(&data.budget));
+        let features = Features::new(&config.unchanged(), layout, state.mel_stats, Purpose::Voice, device);
         Some(Validation {
-            dataset: data.validation.clone()?,
+            dataset,
             budget: data.budget,
-            extractor: MelExtractor::new(&config.model, rate_hz, device),
+            features,
             stats: state.mel_stats,
             vocoder: GriffinLim::new(&config.model, rate_hz, device),
             rate_hz,
@@ -55,13 +58,12 @@ impl Validation {
         Ok((loss, logged))
     }
 
-    fn losses(&self, voice: &Voice) -> Result<[f64; 3]> {
-        let (mut sums, mut frames) = ([0.0; 3], 0.0);
-        for clips in plan(self.dataset.lengths(), &self.budget, 0, 0) {
-            let host = self.dataset.batch(&clips, &self.budget)?;
-            let batch = self.extractor.batch(&host, &self.stats, false);
+    fn losses(&self, voice: &Voice) -> Result<[f64; Losses::NAMES.len()]> {
+        let (mut sums, mut frames) = ([0.0; Losses::NAMES.len()], 0.0);
+        for (number, clips) in plan(self.dataset.lengths(), &self.budget, 0, 0).iter().enumerate() {
+            let (host, batch) = batch_on(&self.features, &self.dataset, clips, number as u64)?;
             let weight = host.speech_frames() as f64;
-            for (sum, part) in sums.iter_mut().zip(voice.losses(&batch, false).parts()) {
+            for (sum, part) in sums.iter_mut().zip(voice.losses(&batch).parts()) {
                 *sum += part.double_value(&[]) * weight;
             }
             frames += weight;
@@ -71,12 +73,20 @@ impl Validation {
 
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.
     fn speak(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<()> {
-        let host = self.dataset.batch(&[0], &self.budget)?;
-        let batch = self.extractor.batch(&host, &self.stats, false);
+        let (host, batch) = batch_on(&self.features, &self.dataset, &[0], 0)?;
+        let layout = self.features.layout();
+        let tokens = &layout.tables(&*host.block)[layout.tokens.clone()];
         let (text, frames) = (host.text_spans[0], host.frame_spans[0]);
         let recorded = batch.mel.narrow(0, 0, frames.len as i64);
-        let spoken = synth::speak_tokens(voice, &host.tokens[text.range()], &synth::Options::default(), self.device);
-        metrics.image("mel/recorded above, spoken below", step, &Picture::stack(&[mel(&recorded), mel(&spoken)]))?;
+        let latents = voice.latents(&batch.reference.narrow(0, 0, 1));
+        let (language, options) = (batch.languages.int64_value(&[0]) as usize, synth::Options::default());
+        let tokens = &tokens[text.range()];
+        let spoken = synth::speak_tokens(voice, tokens, language, latents.as_ref(), &options, self.device);
+        metrics.image(
+            "mel/recorded above, spoken below",
+            step,
+            &Picture::stack(&[mel_picture(&recorded), mel_picture(&spoken)]),
+        )?;
         metrics.image("alignment", step, &alignment(voice, &batch, text.len, frames.len))?;
         metrics.audio("spoken", step, &self.vocoder.waveform(&self.stats.restore(&spoken)), self.rate_hz)?;
         if !self.recording_logged {
@@ -88,13 +98,13 @@ impl Validation {
 }
 
 /// `[frames, n_mels]` with time to the right and low bands at the bottom.
-fn mel(frames: &Tensor) -> Picture {
+pub fn mel_picture(frames: &Tensor) -> Picture {
     let size = frames.size();
     Picture::heatmap(&floats(&frames.transpose(0, 1)), size[1] as usize, size[0] as usize)
 }
 
 fn alignment(voice: &Voice, batch: &Batch, tokens: usize, frames: usize) -> Picture {
-    let path: Vec<i64> = Vec::try_from(voice.align(batch).to_device(Device::Cpu)).expect("an i64 vector");
+    let path: Vec<i32> = Vec::try_from(voice.align(batch).to_device(Device::Cpu)).expect("an i32 vector");
     let mut cells = vec![0.0; tokens * frames];
     for (frame, &token) in path.iter().take(frames).enumerate() {
         cells[token as usize * frames + frame] = 1.0;

@@ -1,149 +1,169 @@
-//! One optimizer step: forward, backward, clip, AdamW. Nothing in it waits for the device unless figures are read.
+//! One optimizer step: forward, backward, clip, AdamW, moving average. Nothing in it waits for the device.
 //!
-//! On a GPU both halves can be captured as CUDA graphs: *accumulate* (forward and backward of one batch) and *update*
-//! (clip and AdamW). Small voices starve on kernel launches; a replay is one launch.
+//! On a GPU the whole step is captured as one CUDA graph: small voices starve on kernel launches, and a replay is one
+//! launch. With gradient accumulation there are two: *accumulate* (forward and backward of one batch) and *update*.
 
-use super::named_parameters;
+use super::group::{Group, Scale};
 use crate::config::Training;
-use crate::feed::{Batch, Delivery, Feed};
-use crate::model::{Losses, Voice};
+use crate::feed::{Batch, Delivery, Feed, Mark, Span};
 use crate::rng::Rng;
 use anyhow::{Context, Result};
-use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use torchx::{AdamW, Graph, Pool};
+use torchx::{Graph, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
 const WARMUP_STEPS: u64 = 3;
 
-pub struct Step {
-    pub voice: Voice,
-    pub store: VarStore,
-    pub optimizer: AdamW,
-    parameters: Vec<Tensor>,
+/// What a run trains: a voice, or a vocoder with its judges.
+pub trait Learner {
+    /// Names of what `backward` returns, in that order.
+    fn loss_names(&self) -> &'static [&'static str];
+
+    /// How many of them, from the first on, make up the loss that is compared between runs.
+    fn summed(&self) -> usize {
+        self.loss_names().len()
+    }
+
+    /// Adds `weight` (0-d, on the device) times the gradients of the batch's losses to the parameters'. Returns the
+    /// losses without a graph: 1-d, f32. May be captured: it must not wait for the device.
+    fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor;
+}
+
+pub struct Step<L> {
+    pub learner: L,
+    pub groups: Vec<Group>,
     /// Where every batch is copied to; a captured graph reads these addresses.
     input: Option<Batch>,
     figures: Figures,
+    pub scale: Scale,
     accumulate: u64,
-    clip_norm: f64,
     seed: u64,
     graphs: Graphs,
-}
-
-/// Sums on the device since they were last read.
-struct Figures {
-    /// `Losses::NAMES`, then the gradient norm.
-    sums: Tensor,
-    /// Steps whose gradients were not finite; AdamW leaves these out.
-    skipped: Tensor,
-    steps: u64,
+    device: Device,
 }
 
 enum Graphs {
     Off,
     WarmingUp(u64),
-    Captured { accumulate: Graph, update: Graph },
+    Whole(Graph),
+    Halves { accumulate: Graph, update: Graph },
 }
 
-/// Means since the last reading.
-pub struct Reading {
-    pub losses: [f64; 3],
-    pub gradient_norm: f64,
-    pub skipped_steps: u64,
+/// What one step did.
+pub struct Done {
+    pub deliveries: Vec<Delivery>,
+    /// Ends of the parts of an accumulated step.
+    pub part_ends: Vec<Mark>,
+    /// From the moment its first batch was there to the end of the update.
+    pub span: Span,
 }
 
-impl Reading {
-    pub fn loss(&self) -> f64 {
-        self.losses.iter().sum()
-    }
-}
-
-impl Step {
-    pub fn new(voice: Voice, store: VarStore, config: &Training) -> Result<Self> {
-        let device = store.device();
-        let named = named_parameters(&store);
-        let optimizer = AdamW::new(
-            // Decay shrinks matrices; biases, norms and other vectors are left alone.
-            named.iter().map(|(_, tensor)| (tensor.shallow_clone(), tensor.dim() > 1)),
-            torchx::adamw::Options {
-                lr: config.learning_rate,
-                beta1: config.beta1,
-                beta2: config.beta2,
-                eps: 1e-8,
-                weight_decay: config.weight_decay,
-            },
-        )?;
+impl<L: Learner> Step<L> {
+    pub fn new(learner: L, groups: Vec<Group>, config: &Training, scale: Scale, device: Device) -> Result<Self> {
         let captures = config.enable_xla && device.is_cuda();
+        let figures = Figures::new(learner.loss_names().len() + groups.len(), device)?;
         Ok(Step {
-            voice,
-            store,
-            optimizer,
-            parameters: named.into_iter().map(|(_, tensor)| tensor).collect(),
+            learner,
+            groups,
             input: None,
-            figures: Figures {
-                sums: Tensor::zeros([Losses::NAMES.len() as i64 + 1], (Kind::Float, device)),
-                skipped: Tensor::zeros([], (Kind::Float, device)),
-                steps: 0,
-            },
+            figures,
+            scale,
             accumulate: config.gradient_accumulation_steps,
-            clip_norm: config.gradient_clip_norm,
             seed: config.seed,
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
+            device,
         })
     }
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
-    pub fn run(&mut self, feed: &mut Feed, number: u64, learning_rate: f64) -> Result<Vec<Delivery>> {
-        torchx::catch(|| self.run_or_panic(feed, number, learning_rate)).map_err(Into::into).flatten().map_err(explain)
+    pub fn run(&mut self, feed: &mut Feed, number: u64, learning_rate: f64) -> Result<Done> {
+        self.step_on(number, learning_rate, |input| feed.next(input).map(Some))
     }
 
-    /// `tch` panics where LibTorch throws.
-    fn run_or_panic(&mut self, feed: &mut Feed, number: u64, learning_rate: f64) -> Result<Vec<Delivery>> {
-        self.optimizer.set_lr(learning_rate)?;
-        let mut deliveries = Vec::new();
+    /// The same step on the batch that the last one left: what the device could do if data were free.
+    pub fn repeat(&mut self, number: u64, learning_rate: f64) -> Result<Done> {
+        self.step_on(number, learning_rate, |_| Ok(None))
+    }
+
+    fn step_on(
+        &mut self,
+        number: u64,
+        learning_rate: f64,
+        next: impl FnMut(&mut Option<Batch>) -> Result<Option<Delivery>>,
+    ) -> Result<Done> {
+        // `tch` panics where LibTorch throws.
+        torchx::catch(|| self.step_or_panic(number, learning_rate, next)).map_err(Into::into).flatten()
+    }
+
+    fn step_or_panic(
+        &mut self,
+        number: u64,
+        learning_rate: f64,
+        mut next: impl FnMut(&mut Option<Batch>) -> Result<Option<Delivery>>,
+    ) -> Result<Done> {
+        for group in &mut self.groups {
+            group.set_rate(learning_rate)?;
+        }
+        let (mut deliveries, mut part_ends, mut start) = (Vec::new(), Vec::new(), None);
         for part in 0..self.accumulate {
-            deliveries.push(feed.next(&mut self.input)?);
+            deliveries.extend(next(&mut self.input)?);
+            if start.is_none() {
+                start = Some(Mark::now(self.device)?);
+            }
             tch::manual_seed(Rng::new(&[self.seed, number, part]).next() as i64);
             self.advance_capture()?;
             match &self.graphs {
-                Graphs::Captured { accumulate, .. } => accumulate.replay()?,
+                Graphs::Whole(step) => step.replay()?,
+                Graphs::Halves { accumulate, .. } => accumulate.replay()?,
                 _ => self.forward_backward(),
+            }
+            if part + 1 < self.accumulate {
+                part_ends.push(Mark::now(self.device)?);
             }
         }
         match &self.graphs {
-            Graphs::Captured { update, .. } => update.replay()?,
-            _ => self.clip_and_update()?,
+            Graphs::Whole(_) => {}
+            Graphs::Halves { update, .. } => update.replay()?,
+            _ => self.update()?,
         }
         self.figures.steps += 1;
-        Ok(deliveries)
+        let span = Span { start: start.expect("at least one batch a step"), end: Mark::now(self.device)? };
+        Ok(Done { deliveries, part_ends, span })
     }
 
-    /// Reading waits for the device: do it rarely.
-    pub fn read(&mut self) -> Result<Reading> {
-        let steps = self.figures.steps.max(1) as f64;
-        let sums: Vec<f32> = Vec::try_from(self.figures.sums.to_device(Device::Cpu))?;
-        let mean = |index: usize| f64::from(sums[index]) / steps;
-        let skipped_steps = self.figures.skipped.double_value(&[]) as u64;
-        let _ = (self.figures.sums.zero_(), self.figures.skipped.zero_());
-        self.figures.steps = 0;
-        Ok(Reading { losses: [mean(0), mean(1), mean(2)], gradient_norm: mean(3), skipped_steps })
+    /// Whether steps are replayed by now.
+    pub fn is_settled(&self) -> bool {
+        !matches!(self.graphs, Graphs::WarmingUp(_))
+    }
+
+    /// Queues a reading of the losses since the last one, taken after step `at`. It is handed out by `poll`.
+    pub fn request_reading(&mut self, at: u64) -> Result<(), torchx::Error> {
+        self.figures.request(at, self.device)
+    }
+
+    /// The oldest reading that has arrived. `wait`: blocks until it has.
+    pub fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+        self.figures.poll(wait)
     }
 
     fn forward_backward(&self) {
         let share = 1.0 / self.accumulate as f64;
-        let losses = self.voice.backward(self.input.as_ref().expect("a batch was delivered"), share);
-        let parts = Tensor::stack(&losses.parts(), 0) * share;
-        let _ = self.figures.sums.narrow(0, 0, parts.size()[0]).g_add_(&parts);
+        let batch = self.input.as_ref().expect("a batch was delivered");
+        let losses = self.learner.backward(batch, &(self.scale.value() * share)) * share;
+        let _ = self.figures.sums.narrow(0, 0, losses.size()[0]).g_add_(&losses);
     }
 
-    fn clip_and_update(&mut self) -> Result<(), torchx::Error> {
-        let norm = torchx::clip_grad_norm(&self.parameters, self.clip_norm)?;
-        let bad = norm.isfinite().logical_not().to_kind(Kind::Float);
-        self.optimizer.step(Some(&bad))?;
-        self.optimizer.zero_grad()?;
-        let finite = norm.nan_to_num(0.0, 0.0, 0.0);
-        let _ = self.figures.sums.narrow(0, Losses::NAMES.len() as i64, 1).g_add_(&finite);
-        let _ = self.figures.skipped.g_add_(&bad);
+    fn update(&mut self) -> Result<(), torchx::Error> {
+        let first_norm = self.learner.loss_names().len() as i64;
+        let mut spoiled = Tensor::zeros([], (Kind::Float, self.device));
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            let (norm, bad) = group.update(&self.scale)?;
+            spoiled = spoiled.maximum(&bad);
+            let finite = norm.nan_to_num(0.0, 0.0, 0.0);
+            let _ = self.figures.sums.narrow(0, first_norm + index as i64, 1).g_add_(&finite);
+        }
+        self.scale.adapt(&spoiled);
+        let _ = self.figures.skipped.g_add_(&spoiled);
         Ok(())
     }
 
@@ -153,28 +173,93 @@ impl Step {
             self.graphs = Graphs::WarmingUp(seen + 1);
             return Ok(());
         }
-        let device = self.store.device();
+        let device = self.device;
         let hint = "the step could not be captured\nhint: `enable_graphs: false` runs it kernel by kernel";
         // One pool: the graphs are always replayed in the order in which they are captured here.
         let pool = Pool::new(device)?;
+        if self.accumulate == 1 {
+            let whole = || {
+                self.forward_backward();
+                self.update()
+            };
+            let (step, ()) = Graph::capture(device, Some(&pool), whole).context(hint)?;
+            self.graphs = Graphs::Whole(step);
+            return Ok(());
+        }
         let (accumulate, ()) = Graph::capture(device, Some(&pool), || {
             self.forward_backward();
             Ok::<_, torchx::Error>(())
         })
         .context(hint)?;
-        let (update, ()) = Graph::capture(device, Some(&pool), || self.clip_and_update()).context(hint)?;
-        self.graphs = Graphs::Captured { accumulate, update };
+        let (update, ()) = Graph::capture(device, Some(&pool), || self.update()).context(hint)?;
+        self.graphs = Graphs::Halves { accumulate, update };
         Ok(())
     }
 }
 
-/// The way out of the one failure that everybody meets.
-fn explain(error: anyhow::Error) -> anyhow::Error {
-    if !error.chain().any(|cause| cause.to_string().contains("out of memory")) {
-        return error;
+/// Sums on the device since they were last asked for.
+struct Figures {
+    /// The losses, then the gradient norm of each group.
+    sums: Tensor,
+    /// Steps whose gradients were not finite; AdamW leaves these out.
+    skipped: Tensor,
+    steps: u64,
+    pending: std::collections::VecDeque<Pending>,
+}
+
+/// A reading on its way to the host.
+struct Pending {
+    /// Pinned where the device is a GPU.
+    host: Tensor,
+    arrived: Mark,
+    steps: u64,
+    at: u64,
+}
+
+/// Means over some steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The step after which it was taken.
+    pub at: u64,
+    /// By `Learner::loss_names`, then a gradient norm for each group.
+    pub means: Vec<f64>,
+    pub skipped_steps: u64,
+}
+
+impl Figures {
+    fn new(len: usize, device: Device) -> Result<Self> {
+        Ok(Figures {
+            sums: Tensor::f_zeros([len as i64], (Kind::Float, device))?,
+            skipped: Tensor::f_zeros([1], (Kind::Float, device))?,
+            steps: 0,
+            pending: Default::default(),
+        })
     }
-    error.context(
-        "the step does not fit into the GPU's memory; the last checkpoint is intact\nhint: a smaller --batch-size \
-         (with --grad-accum for the same step), `enable_gradient_checkpointing: true`, or a higher cap",
-    )
+
+    fn request(&mut self, at: u64, device: Device) -> Result<(), torchx::Error> {
+        let all = Tensor::f_cat(&[&self.sums, &self.skipped], 0)?;
+        let mut host = match device.is_cuda() {
+            true => torchx::stream::empty_pinned(&all.size(), Kind::Float)?,
+            false => all.f_empty_like()?,
+        };
+        torchx::stream::copy_async(&mut host, &all)?;
+        let _ = (self.sums.f_zero_()?, self.skipped.f_zero_()?);
+        let steps = std::mem::take(&mut self.steps);
+        self.pending.push_back(Pending { host, arrived: Mark::now(device)?, steps, at });
+        Ok(())
+    }
+
+    fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+        let Some(oldest) = self.pending.front() else { return Ok(None) };
+        if wait {
+            oldest.arrived.wait()?;
+        } else if !oldest.arrived.passed()? {
+            return Ok(None);
+        }
+        let Pending { host, steps, at, .. } = self.pending.pop_front().expect("it has a front");
+        let values: Vec<f32> = Vec::try_from(host)?;
+        let (skipped, sums) = values.split_last().expect("one more than losses");
+        let means = sums.iter().map(|sum| f64::from(*sum) / steps.max(1) as f64).collect();
+        Ok(Some(Reading { at, means, skipped_steps: *skipped as u64 }))
+    }
 }

@@ -1,5 +1,6 @@
 // The half that needs libtorch_cuda: built as a shared object of its own and opened at run time, after that library,
 // so that the program starts on machines without CUDA. It links to nothing; the loader finds its symbols by then.
+#include "activity.h"
 #include "error.h"
 #include "nvrtc.h"
 
@@ -238,8 +239,12 @@ char* empty_cache() {
 
 // kernels
 
-char* kernel_compile(const char* source, const char* name, int32_t device, nvrtc::Kernel** kernel) {
-  return guarded([&] { *kernel = nvrtc::compile(source, name, device).release(); });
+char* kernel_compile(const char* source, const char* const* names, size_t count, int32_t device,
+                     nvrtc::Kernel** kernels) {
+  return guarded([&] {
+    auto compiled = nvrtc::compile(source, names, count, device);
+    for (size_t i = 0; i < count; ++i) kernels[i] = compiled[i].release();
+  });
 }
 
 char* kernel_launch(const nvrtc::Kernel* kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
@@ -248,6 +253,18 @@ char* kernel_launch(const nvrtc::Kernel* kernel, const uint32_t* grid, const uin
 }
 
 void kernel_free(nvrtc::Kernel* kernel) { delete kernel; }
+
+// activity
+
+char* activity_start() {
+  return guarded([] { activity::start(); });
+}
+
+char* activity_stop(Recording* out) {
+  return guarded([&] { *out = activity::stop(); });
+}
+
+void activity_clear() { activity::clear(); }
 
 }  // namespace
 
@@ -284,6 +301,9 @@ struct Api {
   decltype(&kernel_compile) kernel_compile_;
   decltype(&kernel_launch) kernel_launch_;
   decltype(&kernel_free) kernel_free_;
+  decltype(&activity_start) activity_start_;
+  decltype(&activity_stop) activity_stop_;
+  decltype(&activity_clear) activity_clear_;
 };
 
 extern "C" const Api* torchx_cuda_api() {
@@ -294,6 +314,7 @@ extern "C" const Api* torchx_cuda_api() {
       pool_new, pool_free, graph_begin, graph_end, graph_replay, graph_free,
       set_memory_fraction, memory_stats, reset_peak, empty_cache,
       kernel_compile, kernel_launch, kernel_free,
+      activity_start, activity_stop, activity_clear,
   };
   return &api;
 }

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace nvrtc {
 
@@ -77,15 +78,19 @@ inline void check(CUresult result, const char* what) {
   TORCH_CHECK(false, what, ": ", text ? text : "unknown driver error");
 }
 
-struct Kernel {
+struct Module {
   CUmodule module = nullptr;
-  CUfunction function = nullptr;
   c10::DeviceIndex device = -1;
 
-  ~Kernel() {
+  ~Module() {
     c10::cuda::CUDAGuard guard(device);
     if (module) library().module_unload(module);
   }
+};
+
+struct Kernel {
+  std::shared_ptr<Module> module;
+  CUfunction function = nullptr;
 };
 
 struct ProgramOwner {
@@ -121,26 +126,32 @@ inline std::string cubin(const char* source, const char* name, int device) {
   return code;
 }
 
-inline std::unique_ptr<Kernel> compile(const char* source, const char* name, int device) {
-  auto code = cubin(source, name, device);
+// One kernel for each name; they share the module.
+inline std::vector<std::unique_ptr<Kernel>> compile(const char* source, const char* const* names, size_t count,
+                                                    int device) {
+  auto code = cubin(source, names[0], device);
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
   C10_CUDA_CHECK(cudaFree(nullptr));  // the driver calls below need the runtime's context to be current
-  auto kernel = std::make_unique<Kernel>();
-  kernel->device = static_cast<c10::DeviceIndex>(device);
-  check(library().module_load(&kernel->module, code.data()), name);
-  check(library().module_function(&kernel->function, kernel->module, name), name);
-  return kernel;
+  auto module = std::make_shared<Module>();
+  module->device = static_cast<c10::DeviceIndex>(device);
+  check(library().module_load(&module->module, code.data()), names[0]);
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  for (size_t i = 0; i < count; ++i) {
+    kernels.push_back(std::make_unique<Kernel>(Kernel{module}));
+    check(library().module_function(&kernels[i]->function, module->module, names[i]), names[i]);
+  }
+  return kernels;
 }
 
 inline void launch(const Kernel& kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
                    void** arguments) {
   constexpr uint32_t shared_bytes_without_asking = 48 * 1024;
-  c10::cuda::CUDAGuard guard(kernel.device);
+  c10::cuda::CUDAGuard guard(kernel.module->device);
   if (shared_bytes > shared_bytes_without_asking) {
     auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     check(library().function_attribute(kernel.function, attribute, static_cast<int>(shared_bytes)), "shared memory");
   }
-  auto stream = c10::cuda::getCurrentCUDAStream(kernel.device);
+  auto stream = c10::cuda::getCurrentCUDAStream(kernel.module->device);
   check(library().launch(kernel.function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes,
                          stream.stream(), arguments, nullptr),
         "kernel launch");

@@ -6,6 +6,7 @@ use std::marker::{PhantomData, PhantomPinned};
 use tch::Tensor;
 
 use crate::error::{Error, without_backtrace};
+use crate::fused::Program;
 
 /// Null when the call went well, else LibTorch's message, malloc'ed.
 pub(crate) type Message = *mut c_char;
@@ -30,6 +31,7 @@ unsafe extern "C" {
         weight: f64,
     ) -> Message;
     pub(crate) fn torchx_set_deterministic(on: bool) -> Message;
+    pub(crate) fn torchx_set_tf32(on: bool) -> Message;
     pub(crate) fn torchx_clip_grad_norm(
         params: *const *const RawTensor,
         count: usize,
@@ -67,6 +69,56 @@ unsafe extern "C" {
         scale: *const f64,
         output: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_adaln(
+        program: *const Program,
+        x: *const RawTensor,
+        scale: *const RawTensor,
+        shift: *const RawTensor,
+        spans: RawSpans,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_gated_add(
+        program: *const Program,
+        x: *const RawTensor,
+        y: *const RawTensor,
+        gate: *const RawTensor,
+        spans: RawSpans,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_depthwise(
+        program: *const Program,
+        x: *const RawTensor,
+        weight: *const RawTensor,
+        bias: *const RawTensor,
+        spans: RawSpans,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_rotary(
+        program: *const Program,
+        qkv: *const RawTensor,
+        cos: *const RawTensor,
+        sin: *const RawTensor,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_bias_gelu(
+        program: *const Program,
+        x: *const RawTensor,
+        bias: *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_cast_all(
+        sources: *const *const RawTensor,
+        copies: *const *const RawTensor,
+        count: usize,
+    ) -> Message;
+}
+
+/// Mirror of the C++ struct `Spans`.
+#[repr(C)]
+pub(crate) struct RawSpans {
+    pub owner: *const RawTensor,
+    pub starts: *const RawTensor,
+    pub lens: *const RawTensor,
 }
 
 pub(crate) fn raw(tensor: &Tensor) -> *const RawTensor {

@@ -1,6 +1,6 @@
 //! CUDA kernels from source, compiled at run time by NVRTC for the very device they run on.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_char, c_void};
 
 use tch::{Device, Tensor};
 
@@ -30,11 +30,7 @@ impl Kernel {
     /// Compiles CUDA C++ that needs no headers; `name` is an `extern "C" __global__` function in it. Takes tens of
     /// milliseconds. When the source does not compile, the error holds the compiler's log.
     pub fn compile(source: &str, name: &str, device: Device) -> Result<Kernel, Error> {
-        let text = |text| CString::new(text).map_err(|_| Error::Argument(format!("kernel {name}: NUL byte in source")));
-        let (source, entry) = (text(source)?, text(name)?);
-        let mut kernel = std::ptr::null_mut();
-        // SAFETY: two NUL-terminated strings, an index that exists; the kernel goes back through `kernel_free`.
-        check(unsafe { (api()?.kernel_compile)(source.as_ptr(), entry.as_ptr(), cuda::index(device)?, &mut kernel) })?;
+        let [kernel] = compile(source, [name], device)?;
         Ok(Kernel { kernel, device })
     }
 
@@ -68,6 +64,20 @@ impl Kernel {
             Arg::F32(value) => u64::from(value.to_bits()),
         })
     }
+}
+
+/// The functions called `names`, each to be freed by `kernel_free`, or never.
+pub(crate) fn compile<const N: usize>(source: &str, names: [&str; N], device: Device) -> Result<[RawKernel; N], Error> {
+    let text = |text| CString::new(text).map_err(|_| Error::Argument(format!("kernel {}: NUL byte", names[0])));
+    let source = text(source)?;
+    let names = names.iter().map(|name| text(name)).collect::<Result<Vec<CString>, Error>>()?;
+    let pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+    let mut kernels = [std::ptr::null_mut(); N];
+    // SAFETY: NUL-terminated strings, their count, an index that exists, and room for as many kernels.
+    check(unsafe {
+        (api()?.kernel_compile)(source.as_ptr(), pointers.as_ptr(), N, cuda::index(device)?, kernels.as_mut_ptr())
+    })?;
+    Ok(kernels)
 }
 
 impl Drop for Kernel {

@@ -1,9 +1,11 @@
 //! The few LibTorch features that `tch` does not bind: CUDA graphs, streams and events, the caching allocator, fused
-//! AdamW, gradient clipping without a host round trip, attention over packed sequences, and run-time kernels.
+//! AdamW, gradient clipping without a host round trip, attention over packed sequences, run-time kernels, a few
+//! operations fused by them, and a record of what the GPUs ran.
 //!
 //! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one: call
 //! it first thing. No C++ exception gets out: each becomes an [`Error`].
 
+pub mod activity;
 pub mod adamw;
 mod attention;
 mod clip;
@@ -12,6 +14,7 @@ mod determinism;
 mod error;
 mod ffi;
 mod foreach;
+pub mod fused;
 mod graph;
 mod host;
 mod kernel;
@@ -24,7 +27,7 @@ pub mod stream;
 pub use adamw::AdamW;
 pub use attention::varlen_attention;
 pub use clip::clip_grad_norm;
-pub use determinism::require_deterministic;
+pub use determinism::{require_deterministic, require_full_f32};
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};
 pub use graph::{Graph, Pool};

@@ -37,11 +37,35 @@ pub(crate) struct PoolId {
     pub second: u64,
 }
 
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub device: u32,
+    pub stream: u32,
+    /// An index into the names; `u32::MAX` for copies and fills.
+    pub name: u32,
+}
+
+#[repr(C)]
+pub(crate) struct Recording {
+    pub spans: *const Span,
+    pub span_count: usize,
+    pub names: *const *const c_char,
+    pub name_count: usize,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub dropped: u64,
+}
+
 /// Objects that live on the C++ side.
 pub(crate) type Guard = *mut c_void;
 pub(crate) type RawEvent = *mut c_void;
 pub(crate) type RawGraph = *mut c_void;
 pub(crate) type RawKernel = *mut c_void;
+
+pub(crate) type Launch = unsafe extern "C" fn(RawKernel, *const u32, *const u32, u32, *const *const c_void) -> Message;
 
 /// Mirror of the C++ struct `Api`, in the same order.
 #[repr(C)]
@@ -74,9 +98,13 @@ pub(crate) struct Api {
     pub memory_stats: unsafe extern "C" fn(i32, *mut crate::memory::Stats) -> Message,
     pub reset_peak: unsafe extern "C" fn(i32) -> Message,
     pub empty_cache: unsafe extern "C" fn() -> Message,
-    pub kernel_compile: unsafe extern "C" fn(*const c_char, *const c_char, i32, *mut RawKernel) -> Message,
-    pub kernel_launch: unsafe extern "C" fn(RawKernel, *const u32, *const u32, u32, *const *const c_void) -> Message,
+    pub kernel_compile:
+        unsafe extern "C" fn(*const c_char, *const *const c_char, usize, i32, *mut RawKernel) -> Message,
+    pub kernel_launch: Launch,
     pub kernel_free: unsafe extern "C" fn(RawKernel),
+    pub activity_start: unsafe extern "C" fn() -> Message,
+    pub activity_stop: unsafe extern "C" fn(*mut Recording) -> Message,
+    pub activity_clear: unsafe extern "C" fn(),
 }
 
 pub(crate) struct Shim {

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use tch::{Device, Kind, Tensor};
+use torchx::activity::{self, Activity};
 use torchx::adamw::{AdamW, Moments, Options};
 use torchx::stream::{copy_async, empty_pinned, pin, record_stream};
 use torchx::{Arg, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, memory, varlen_attention};
@@ -465,4 +466,86 @@ fn a_kernel_from_source() {
     let host = Tensor::zeros([4], (Kind::Float, Device::Cpu));
     assert!(axpy.launch([1; 3], [1; 3], 0, &[Arg::Tensor(&host)]).is_err());
     assert!(axpy.launch([1; 3], [2048, 1, 1], 0, &args).is_err(), "no card has blocks of 2048");
+}
+
+fn record(work: impl FnOnce()) -> Activity {
+    let recorder = activity::start().unwrap();
+    work();
+    let recording = recorder.stop().unwrap();
+    assert_eq!(recording.dropped, 0);
+    let activity = recording.of(GPU).unwrap();
+    let top = activity.by_name.first().map(|kernel| (&kernel.name, kernel.count));
+    println!(
+        "busy {:.3}, kernels {} {:.3}, top {top:?}",
+        activity.busy_share(),
+        activity.kernels,
+        activity.kernel_share()
+    );
+    activity
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn recorded_time_is_near_the_wall_when_queued_and_below_it_when_the_host_sleeps() {
+    need_gpu!();
+    let spinner = spinner();
+    let a = Tensor::randn([2048, 2048], FLOAT_GPU);
+    record(|| drop(a.matmul(&a))); // the first one sets CUPTI up
+    let matmuls = record(|| (0..200).for_each(|_| drop(a.matmul(&a))));
+    assert!(matmuls.kernels >= 200 && matmuls.busy_share() > 0.8, "{:?}", matmuls.by_name);
+
+    let queued = record(|| (0..100).for_each(|_| spin_ms(&spinner, 1)));
+    assert_eq!(queued.kernels, 100);
+    assert!(queued.by_name[0].name == "spin" && queued.by_name[0].count == 100);
+    assert!((100_000_000..120_000_000).contains(&queued.kernel_ns) && queued.kernel_share() > 0.9);
+    assert_eq!(queued.streams.len(), 1);
+
+    let paused = record(|| {
+        for _ in 0..20 {
+            spin_ms(&spinner, 1);
+            cuda::synchronize(GPU).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+    });
+    assert_eq!(paused.kernels, 20);
+    assert!((20_000_000..24_000_000).contains(&paused.kernel_ns) && paused.busy_share() < 0.4);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn kernels_of_a_replayed_graph_are_recorded_one_by_one() {
+    need_gpu!();
+    let spinner = spinner();
+    let seven = || ok([0; 7].map(|ms| spin_ms(&spinner, ms)));
+    let capture = || Graph::capture(GPU, None, seven).unwrap().0;
+    let replay = |graph: &Graph| (0..50).for_each(|_| graph.replay().unwrap());
+    // LibTorch may add kernels of its own to a replay.
+    let spins = |activity: Activity| activity.by_name.iter().find(|kernel| kernel.name == "spin").unwrap().count;
+    // Captured and replayed before the first recording, between two, and after.
+    let before = capture();
+    replay(&before);
+    assert_eq!(spins(record(|| replay(&before))), 7 * 50);
+    let between = capture();
+    replay(&between);
+    let both = || [&before, &between].into_iter().for_each(replay);
+    assert_eq!(spins(record(both)), 2 * 7 * 50);
+    replay(&before);
+    cuda::synchronize(GPU).unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn copies_are_busy_time_and_one_recording_runs_at_a_time() {
+    need_gpu!();
+    let host = empty_pinned(&[64 * MIB / 4], Kind::Float).unwrap();
+    let mut device = Tensor::zeros([64 * MIB / 4], FLOAT_GPU);
+    let copies = record(|| (0..10).for_each(|_| copy_async(&mut device, &host).unwrap()));
+    assert!(copies.busy_ns > 0 && copies.kernels == 0 && copies.kernel_ns == 0, "{:?}", copies.by_name);
+    assert_eq!(copies.streams[0].spans_ns.len(), 10);
+
+    let first = activity::start().unwrap();
+    let second = activity::start().err().unwrap().to_string();
+    assert!(second.contains("under way"), "{second}");
+    drop(first);
+    assert_eq!(record(|| ()).busy_ns, 0, "nothing is left of a recording that was dropped");
 }

@@ -25,6 +25,11 @@ const PUNCTUATION: &str = "!\"(),-.:;?";
 /// Symbols and punctuation.
 pub(super) static COUNT: LazyLock<usize> = LazyLock::new(|| IPA.chars().count() + PUNCTUATION.chars().count());
 
+/// Positions of the space and of punctuation.
+pub(super) fn breaks() -> impl Iterator<Item = usize> {
+    position(' ').into_iter().chain(IPA.chars().count()..*COUNT)
+}
+
 /// Positions in the vocabulary, of a normalised text; none for a symbol that is not in it.
 pub(super) fn read(text: &str, language: &str, pool: &Pool) -> Result<Vec<Option<usize>>, Error> {
     let parts = parts(text);

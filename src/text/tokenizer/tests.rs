@@ -124,3 +124,11 @@ proptest! {
         prop_assert!(tokenizer.unknown(&seen, "en").is_empty());
     }
 }
+
+#[test]
+fn a_text_may_be_cut_behind_spaces_and_punctuation() {
+    let breaks = english().breaks();
+    let ids = english().encode("it's, we'll", "en").unwrap();
+    let found: Vec<bool> = ids.iter().map(|id| breaks.binary_search(id).is_ok()).collect();
+    assert_eq!(found.iter().enumerate().filter(|(_, b)| **b).map(|(at, _)| at).collect::<Vec<_>>(), [5, 6]);
+}

@@ -1,0 +1,79 @@
+"""Monotonic alignment search for padded batches, two ways that PyTorch users have.
+
+`host`: scores are copied to the host, a compiled loop runs over utterances in threads, and the path is copied back: what
+Matcha-TTS does with Cython. `triton`: one program for each utterance, and nothing leaves the GPU.
+"""
+import ctypes
+import pathlib
+import subprocess
+import tempfile
+
+import torch
+
+SOURCE = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+void search(const float* scores, const int* tokens, const int* frames, long long* path, int batch, int most_frames,
+            int most_tokens) {
+    #pragma omp parallel for schedule(dynamic)
+    for (int b = 0; b < batch; b++) {
+        const float* score = scores + (size_t)b * most_frames * most_tokens;
+        long long* out = path + (size_t)b * most_frames;
+        int n = tokens[b], t = frames[b];
+        float* best = malloc(n * sizeof(float));
+        unsigned char* advanced = calloc((size_t)t * n, 1);
+        for (int j = 0; j < n; j++) best[j] = -INFINITY;
+        best[0] = score[0];
+        for (int i = 1; i < t; i++) {
+            const float* row = score + (size_t)i * most_tokens;
+            for (int j = (i < n - 1 ? i : n - 1); j >= 0; j--) {
+                float before = j > 0 ? best[j - 1] : -INFINITY;
+                int advance = before > best[j];
+                advanced[(size_t)i * n + j] = advance;
+                best[j] = row[j] + (advance ? before : best[j]);
+            }
+        }
+        memset(out, 0, most_frames * sizeof(long long));
+        int j = n - 1;
+        for (int i = t - 1; i >= 0; i--) {
+            out[i] = j;
+            if (j > 0 && advanced[(size_t)i * n + j]) j--;
+        }
+        free(best); free(advanced);
+    }
+}
+"""
+
+
+def scores(mean, mel):
+    """[batch, frames, tokens], up to a term that is the same on every path."""
+    mean = mean.detach().float()
+    return mel @ mean.transpose(1, 2) - 0.5 * mean.square().sum(2)[:, None]
+
+
+class Host:
+    def __init__(self):
+        folder = pathlib.Path(tempfile.mkdtemp())
+        (folder / "search.c").write_text(SOURCE)
+        subprocess.run(["cc", "-O3", "-fopenmp", "-shared", "-fPIC", "search.c", "-o", "search.so", "-lm"], cwd=folder, check=True)
+        self.function = ctypes.CDLL(folder / "search.so").search
+
+    def __call__(self, mean, batch):
+        table = scores(mean, batch.mel).cpu()
+        path = torch.empty(table.shape[:2], dtype=torch.int64)
+        at = lambda tensor: ctypes.c_void_p(tensor.data_ptr())
+        self.function(at(table), at(batch.text_lens_host), at(batch.frame_lens_host), at(path), len(table), *table.shape[1:])
+        return path.to(mean.device)
+
+
+class Triton:
+    def __init__(self):
+        from search_triton import search
+        self.search = search
+
+    def __call__(self, mean, batch):
+        return self.search(scores(mean, batch.mel).contiguous(), batch.text_lens, batch.frame_lens)
+
+
+SEARCHES = {"host": Host, "triton": Triton}

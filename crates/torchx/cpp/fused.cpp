@@ -1,0 +1,307 @@
+// Differentiable operations made of kernels of our own. The kernels are compiled by the Rust half and launched through
+// a pointer into the CUDA half, so that this file needs the CPU library alone. Each call is queued on the current
+// stream, takes its memory from LibTorch's allocator and never waits: it can be part of a graph.
+#include "error.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// Mirror of the Rust struct of the same name; lives for good.
+struct Program {
+  char* (*launch)(const void* kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
+                  void** arguments);
+  const void* forward;
+  const void* backward;
+  const void* reduce;  // adds what the blocks of `backward` summed up
+};
+
+// Mirror of the Rust struct `RawSpans`.
+struct Spans {
+  const Tensor* owner;
+  const Tensor* starts;
+  const Tensor* lens;
+};
+
+namespace {
+
+using Extent = std::array<uint32_t, 3>;
+
+constexpr int64_t TILE = 16;    // rows, as in prelude.cuh
+constexpr int64_t STRETCH = 2;  // tiles for each block, as in depthwise.cu and bias_gelu.cu
+constexpr uint32_t THREADS = 256;
+
+uint32_t shares(int64_t total, int64_t share) { return static_cast<uint32_t>((total + share - 1) / share); }
+
+// Arguments go as they lie: pointers, and numbers of 32 bits.
+template <class... Arguments>
+void launch(const Program& program, const void* kernel, Extent grid, Extent block, Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  char* message = program.launch(kernel, grid.data(), block.data(), 0, pointers);
+  if (!message) return;
+  std::string text = message;
+  free(message);
+  TORCH_CHECK(false, text);
+}
+
+int32_t narrow(int64_t value) {
+  TORCH_CHECK(value >= 0 && value <= INT32_MAX, "fused: ", value, " is too large for a kernel");
+  return static_cast<int32_t>(value);
+}
+
+void* at_start(const Tensor& tensor) { return tensor.data_ptr(); }
+
+// Rows in one piece, at an address that 16-byte loads take.
+Tensor dense(const Tensor& tensor) {
+  auto whole = tensor.contiguous();
+  return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 16 ? whole.clone() : whole;
+}
+
+// The same of a table, whose rows may lie apart: a part of a wider one needs no copy.
+Tensor table(const Tensor& tensor) {
+  bool fits = tensor.stride(1) == 1 && tensor.stride(0) % 8 == 0 && tensor.stride(0) >= tensor.size(1) &&
+              reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 16 == 0;
+  return fits ? tensor : dense(tensor);
+}
+
+Tensor floats(const Tensor& like, at::IntArrayRef size) { return at::empty(size, like.options().dtype(at::kFloat)); }
+
+// Threads for each two columns, in as few blocks as hold them, evenly.
+struct Columns {
+  uint32_t blocks, threads;
+
+  explicit Columns(int64_t width) {
+    auto pairs = width / 2;
+    blocks = shares(pairs, THREADS);
+    threads = shares(shares(pairs, blocks), 32) * 32;
+  }
+};
+
+void remember(AutogradContext* context, const Program* program, variable_list tensors) {
+  context->save_for_backward(std::move(tensors));
+  context->saved_data["program"] = reinterpret_cast<int64_t>(program);
+}
+
+const Program& recall(AutogradContext* context) {
+  return *reinterpret_cast<const Program*>(context->saved_data["program"].toInt());
+}
+
+// [parts, utterances + 1, width] from the sums of the tiles.
+Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor& starts, const Tensor& lens,
+                    const Tensor& like, int64_t tiles, int64_t parts) {
+  auto utterances = starts.size(0), width = like.size(1);
+  auto grad = at::empty({parts, utterances + 1, width}, like.options());
+  Extent grid = {shares(parts * width, 32), static_cast<uint32_t>(utterances + 1), 1};
+  launch(program, program.reduce, grid, {32, 8, 1}, at_start(partial), at_start(starts), at_start(lens),
+         at_start(grad), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
+  return grad;
+}
+
+struct Adaln : Function<Adaln> {
+  static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_scale,
+                        const Tensor& any_shift, Spans spans, const Program* program) {
+    auto x = dense(any_x), scale = table(any_scale), shift = table(any_shift);
+    auto rows = x.size(0), utterances = spans.starts->size(0);
+    auto out = at::empty_like(x);
+    launch(*program, program->forward, {shares(rows, 8), 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(scale),
+           at_start(shift), at_start(*spans.owner), at_start(out), narrow(rows), narrow(utterances),
+           narrow(scale.stride(0)), narrow(shift.stride(0)));
+    remember(context, program, {x, scale, *spans.owner, *spans.starts, *spans.lens});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &scale = saved[1], &owner = saved[2], &starts = saved[3], &lens = saved[4];
+    auto grad = dense(grads[0]), grad_x = at::empty_like(x);
+    auto rows = x.size(0), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
+    auto partial = floats(x, {tiles + utterances, 2 * x.size(1)});
+    launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {THREADS, 1, 1}, at_start(x),
+           at_start(scale), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
+           narrow(utterances), narrow(scale.stride(0)));
+    auto sums = sum_segments(program, partial, starts, lens, x, tiles, 2);
+    return {grad_x, sums.select(0, 0), sums.select(0, 1), Tensor(), Tensor()};
+  }
+};
+
+struct GatedAdd : Function<GatedAdd> {
+  static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_y, const Tensor& any_gate,
+                        Spans spans, const Program* program) {
+    auto x = dense(any_x), y = dense(any_y), gate = table(any_gate);
+    auto rows = x.size(0), width = x.size(1), utterances = spans.starts->size(0);
+    auto out = at::empty_like(x);
+    auto vectors = x.numel() * x.element_size() / 16;
+    launch(*program, program->forward, {shares(vectors, THREADS), 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(y),
+           at_start(gate), at_start(*spans.owner), at_start(out), narrow(rows), narrow(utterances), narrow(width),
+           narrow(gate.stride(0)));
+    remember(context, program, {y, gate, *spans.owner, *spans.starts, *spans.lens});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &y = saved[0], &gate = saved[1], &owner = saved[2], &starts = saved[3], &lens = saved[4];
+    auto grad = dense(grads[0]), grad_y = at::empty_like(y);
+    auto rows = y.size(0), width = y.size(1), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
+    auto partial = floats(y, {tiles + utterances, width});
+    Columns columns(width);
+    launch(program, program.backward, {static_cast<uint32_t>(tiles), columns.blocks, 1}, {columns.threads, 1, 1},
+           at_start(y), at_start(gate), at_start(grad), at_start(owner), at_start(grad_y), at_start(partial),
+           narrow(rows), narrow(utterances), narrow(width), narrow(gate.stride(0)));
+    auto sums = sum_segments(program, partial, starts, lens, y, tiles, 1);
+    return {grads[0], grad_y, sums.select(0, 0), Tensor(), Tensor()};
+  }
+};
+
+struct Depthwise : Function<Depthwise> {
+  static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_weight,
+                        const Tensor& any_bias, Spans spans, const Program* program) {
+    auto x = dense(any_x), weight = dense(any_weight), bias = dense(any_bias);
+    auto rows = x.size(0), width = x.size(1), utterances = spans.starts->size(0);
+    auto out = at::empty_like(x);
+    Columns columns(width);
+    launch(*program, program->forward, {shares(rows, TILE), columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
+           at_start(weight), at_start(bias), at_start(*spans.owner), at_start(out), narrow(rows), narrow(utterances),
+           narrow(width));
+    remember(context, program, {x, weight, *spans.owner});
+    context->saved_data["utterances"] = utterances;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1], &owner = saved[2];
+    auto grad = dense(grads[0]), grad_x = at::empty_like(x);
+    auto grad_weight = at::empty_like(weight), grad_bias = floats(weight, {weight.size(0)});
+    auto rows = x.size(0), width = x.size(1), sums = weight.size(2) + 1;
+    auto blocks = shares(rows, TILE * STRETCH);
+    auto partial = floats(x, {blocks, sums, width});
+    Columns columns(width);
+    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
+           at_start(weight), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
+           narrow(context->saved_data["utterances"].toInt()), narrow(width));
+    launch(program, program.reduce, {shares(sums * width, 32), 1, 1}, {32, 32, 1}, at_start(partial),
+           at_start(grad_weight), at_start(grad_bias), narrow(blocks), narrow(width));
+    return {grad_x, grad_weight, grad_bias, Tensor(), Tensor()};
+  }
+};
+
+struct Rotary : Function<Rotary> {
+  static uint32_t blocks(const Tensor& parts) {
+    return shares(parts.numel() * parts.element_size() / 32, THREADS);  // two vectors of 16 bytes for each thread
+  }
+
+  static variable_list forward(AutogradContext* context, const Tensor& any_qkv, const Tensor& any_cos,
+                               const Tensor& any_sin, const Program* program) {
+    auto qkv = dense(any_qkv), cos = dense(any_cos), sin = dense(any_sin);
+    auto rows = qkv.size(0), heads = qkv.size(2), head_dim = qkv.size(3);
+    auto turned = at::empty({2, rows, heads, head_dim}, qkv.options());
+    // Below the layer that tracks views: to autograd all three are outputs of this function.
+    at::AutoDispatchBelowADInplaceOrView untracked;
+    auto q = turned.select(0, 0), k = turned.select(0, 1), v = qkv.select(1, 2);
+    launch(*program, program->forward, {blocks(turned), 1, 1}, {THREADS, 1, 1}, at_start(qkv), at_start(cos),
+           at_start(sin), at_start(q), at_start(k), narrow(rows), narrow(heads), narrow(head_dim / 2));
+    remember(context, program, {cos, sin});
+    return {q, k, v};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    auto q = dense(grads[0]), k = dense(grads[1]), v = dense(grads[2]);
+    auto rows = q.size(0), heads = q.size(1), head_dim = q.size(2);
+    auto grad = at::empty({rows, 3, heads, head_dim}, q.options());
+    launch(program, program.backward, {blocks(grad), 1, 1}, {THREADS, 1, 1}, at_start(q), at_start(k), at_start(v),
+           at_start(saved[0]), at_start(saved[1]), at_start(grad), narrow(rows), narrow(heads), narrow(head_dim / 2));
+    return {grad, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct BiasGelu : Function<BiasGelu> {
+  static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
+                        const Program* program) {
+    auto x = dense(any_x), bias = dense(any_bias), out = at::empty_like(x);
+    auto vectors = x.numel() * x.element_size() / 16;
+    launch(*program, program->forward, {shares(vectors, THREADS), 1, 1}, {THREADS, 1, 1}, at_start(x),
+           at_start(bias), at_start(out), narrow(x.size(0)), narrow(x.size(1)));
+    remember(context, program, {x, bias});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &bias = saved[1];
+    auto grad = dense(grads[0]), grad_x = at::empty_like(x), grad_bias = at::empty_like(bias);
+    auto rows = x.size(0), width = x.size(1);
+    auto blocks = shares(rows, TILE * STRETCH);
+    auto partial = floats(x, {blocks, width});
+    Columns columns(width);
+    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
+           at_start(bias), at_start(grad), at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
+    launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
+           narrow(blocks), narrow(width));
+    return {grad_x, grad_bias, Tensor()};
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+char* torchx_adaln(const Program* program, const Tensor* x, const Tensor* scale, const Tensor* shift, Spans spans,
+                   Tensor** output) {
+  return guarded([&] { *output = new Tensor(Adaln::apply(*x, *scale, *shift, spans, program)); });
+}
+
+char* torchx_gated_add(const Program* program, const Tensor* x, const Tensor* y, const Tensor* gate, Spans spans,
+                       Tensor** output) {
+  return guarded([&] { *output = new Tensor(GatedAdd::apply(*x, *y, *gate, spans, program)); });
+}
+
+char* torchx_depthwise(const Program* program, const Tensor* x, const Tensor* weight, const Tensor* bias, Spans spans,
+                       Tensor** output) {
+  return guarded([&] { *output = new Tensor(Depthwise::apply(*x, *weight, *bias, spans, program)); });
+}
+
+// `outputs`: room for three.
+char* torchx_rotary(const Program* program, const Tensor* qkv, const Tensor* cos, const Tensor* sin,
+                    Tensor** outputs) {
+  return guarded([&] {
+    auto parts = Rotary::apply(*qkv, *cos, *sin, program);
+    for (size_t i = 0; i < 3; ++i) outputs[i] = new Tensor(parts[i]);
+  });
+}
+
+char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bias, Tensor** output) {
+  return guarded([&] { *output = new Tensor(BiasGelu::apply(*x, *bias, program)); });
+}
+
+char* torchx_cast_all(const Tensor* const* sources, const Tensor* const* copies, size_t count) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    std::vector<Tensor> from, to;
+    for (size_t i = 0; i < count; ++i) {
+      from.push_back(*sources[i]);
+      to.push_back(*copies[i]);
+    }
+    if (count) at::_foreach_copy_(to, from);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,152 @@
+// Adaptive layer norm: norm(x) * (1 + scale[owner]) + shift[owner]. One warp for each row, the row in registers; mean
+// and variance are computed again in the backward pass, which reads the row anyway. `WIDTH` is set before this text.
+
+constexpr int WARPS = 8;
+constexpr int VECTORS = (WIDTH + 32 * VECTOR - 1) / (32 * VECTOR);  // of each lane
+typedef float Row[VECTORS][VECTOR];
+
+__device__ int column_of(int vector) { return (vector * 32 + (int)(threadIdx.x % 32)) * VECTOR; }
+
+__device__ void read(const Element* row, Row& values) {
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        if (column_of(v) < WIDTH) {
+            load(row + column_of(v), values[v]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) values[v][i] = 0.0f;
+        }
+    }
+}
+
+__device__ void write(Element* row, const Row& values) {
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+        if (column_of(v) < WIDTH) store(row + column_of(v), values[v]);
+}
+
+// The sum over the warp, the same in every lane.
+__device__ float warp_sum(float value) {
+#pragma unroll
+    for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
+    return value;
+}
+
+// Normalises the row in place; what lies past its end stays zero.
+__device__ void normalise(Row& x, float& mean, float& inverse) {
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) sum += x[v][i];
+    mean = warp_sum(sum) / WIDTH;
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+            x[v][i] = column_of(v) < WIDTH ? x[v][i] - mean : 0.0f;
+            squares += x[v][i] * x[v][i];
+        }
+    inverse = rsqrtf(warp_sum(squares) / WIDTH + 1e-5f);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) x[v][i] *= inverse;
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
+    const Element* __restrict__ x,      // [rows, WIDTH]
+    const Element* __restrict__ scale,  // [utterances + 1, WIDTH], rows `scale_stride` apart
+    const Element* __restrict__ shift,
+    const int* __restrict__ owner,      // [rows]
+    Element* __restrict__ out,          // [rows, WIDTH]
+    int rows, int utterances, int scale_stride, int shift_stride)
+{
+    const int row = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (row >= rows) return;
+    const long long mine = owner_of(owner, row, rows, utterances);
+    Row values, scales, shifts;
+    read(x + (long long)row * WIDTH, values);
+    read(scale + mine * scale_stride, scales);
+    read(shift + mine * shift_stride, shifts);
+    float mean, inverse;
+    normalise(values, mean, inverse);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) values[v][i] = values[v][i] * (1.0f + scales[v][i]) + shifts[v][i];
+    write(out + (long long)row * WIDTH, values);
+}
+
+// The gradient of one row: with n = norm(x) and h = grad * (1 + scale), inverse * (h - mean(h) - n * mean(h * n)).
+__device__ void row_gradient(const Element* x, const Element* scale, const Element* grad, Element* grad_x, float& mean,
+                             float& inverse) {
+    Row n, h, scales;
+    read(x, n);
+    read(grad, h);
+    read(scale, scales);
+    normalise(n, mean, inverse);
+    float sum = 0.0f, dot = 0.0f;
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+            h[v][i] *= 1.0f + scales[v][i];
+            sum += h[v][i];
+            dot += h[v][i] * n[v][i];
+        }
+    sum = warp_sum(sum) / WIDTH;
+    dot = warp_sum(dot) / WIDTH;
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot);
+    write(grad_x, h);
+}
+
+// One block for each tile: its rows by warps, then its columns by threads, which find the tile in L1.
+extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
+    const Element* __restrict__ x, const Element* __restrict__ scale, const Element* __restrict__ grad,
+    const int* __restrict__ owner,
+    Element* __restrict__ grad_x,
+    float* __restrict__ partial,        // [tiles + utterances, 2, WIDTH]: of scale, of shift
+    int rows, int utterances, int scale_stride)
+{
+    __shared__ float means[TILE], inverses[TILE];
+    __shared__ int owners[TILE];
+    const int first = blockIdx.x * TILE;
+    for (int r = threadIdx.x / 32; r < TILE; r += WARPS) {
+        const int row = first + r;
+        const int mine = owner_of(owner, row, rows, utterances);
+        float mean = 0.0f, inverse = 0.0f;
+        const long long at = (long long)row * WIDTH;
+        if (row < rows)
+            row_gradient(x + at, scale + (long long)mine * scale_stride, grad + at, grad_x + at, mean, inverse);
+        if (threadIdx.x % 32 == 0) means[r] = mean, inverses[r] = inverse, owners[r] = mine;
+    }
+    __syncthreads();
+    for (int column = 2 * threadIdx.x; column < WIDTH; column += 2 * blockDim.x) {
+        Pair xs[TILE], grads[TILE];
+#pragma unroll
+        for (int r = 0; r < TILE; r++) {
+            const long long at = (long long)min(first + r, rows - 1) * WIDTH;
+            xs[r] = pair_at(x + at, column);
+            grads[r] = pair_at(grad + at, column);
+        }
+        float2 scales = make_float2(0.0f, 0.0f), shifts = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int r = 0; r < TILE; r++) {
+            const float2 value = widen(xs[r]), g = widen(grads[r]);
+            const float2 n = make_float2((value.x - means[r]) * inverses[r], (value.y - means[r]) * inverses[r]);
+            add_product(scales, g, n);
+            add_product(shifts, g, make_float2(1.0f, 1.0f));
+            if (r + 1 < TILE && owners[r + 1] == owners[r]) continue;
+            if (owners[r] < utterances) {
+                float* slot = partial + (long long)(blockIdx.x + owners[r]) * 2 * WIDTH;
+                *reinterpret_cast<float2*>(slot + column) = scales;
+                *reinterpret_cast<float2*>(slot + WIDTH + column) = shifts;
+            }
+            scales = shifts = make_float2(0.0f, 0.0f);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// Convolution along the rows with a filter of its own for every column. A row sees the rows of its own utterance and
+// zeros beside them; gaps come out zero. `TAPS`, odd, is set before this text.
+//
+// One thread holds two columns of a stretch of rows in registers, all loads in flight at once.
+
+constexpr int HALF = TAPS / 2;
+constexpr int SEEN = TILE + 2 * HALF;  // rows that a tile looks at
+
+struct Filter {
+    float2 taps[TAPS];
+
+    __device__ Filter(const float* weight, int column) {
+#pragma unroll
+        for (int k = 0; k < TAPS; k++) taps[k] = make_float2(weight[column * TAPS + k], weight[(column + 1) * TAPS + k]);
+    }
+};
+
+// Columns of the rows around a tile; those outside the tensor repeat its first or last row, and nobody looks at them.
+__device__ void read_around(const Element* from, int first, int rows, int width, int column, Pair (&seen)[SEEN]) {
+#pragma unroll
+    for (int r = 0; r < SEEN; r++) {
+        const int row = min(max(first - HALF + r, 0), rows - 1);
+        seen[r] = pair_at(from + (long long)row * width, column);
+    }
+}
+
+// For each row of the tile, which of the rows around it are of its utterance: one bit for each tap, none in gaps
+// or past the end.
+__device__ void find_neighbours(const int* owner, int first, int rows, int utterances, unsigned (&near)[TILE]) {
+    for (int r = threadIdx.x; r < TILE; r += blockDim.x) {
+        const int mine = owner_of(owner, first + r, rows, utterances);
+        unsigned bits = 0;
+        for (int k = 0; k < TAPS; k++)
+            if (mine < utterances && owner_of(owner, first + r + k - HALF, rows, utterances) == mine) bits |= 1u << k;
+        near[r] = bits;
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void forward(
+    const Element* __restrict__ x,      // [rows, width]
+    const float* __restrict__ weight,   // [width, TAPS]
+    const float* __restrict__ bias,     // [width]
+    const int* __restrict__ owner,      // [rows]
+    Element* __restrict__ out,
+    int rows, int utterances, int width)
+{
+    __shared__ unsigned near[TILE];
+    const int column = 2 * (blockIdx.y * blockDim.x + threadIdx.x), first = blockIdx.x * TILE;
+    find_neighbours(owner, first, rows, utterances, near);
+    if (column >= width) return;
+    Pair seen[SEEN];
+    read_around(x, first, rows, width, column, seen);
+    const Filter filter(weight, column);
+    const float2 offset = make_float2(bias[column], bias[column + 1]);
+#pragma unroll
+    for (int r = 0; r < TILE; r++) {
+        const unsigned bits = near[r];
+        float2 sum = bits ? offset : make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int k = 0; k < TAPS; k++)
+            if (bits >> k & 1) add_product(sum, filter.taps[k], widen(seen[r + k]));
+        if (first + r < rows) put_pair(out + (long long)(first + r) * width, column, sum);
+    }
+}
+
+// `STRETCH` tiles for each block, so that the sums of the weights are few.
+constexpr int STRETCH = 2;
+
+extern "C" __global__ void backward(
+    const Element* __restrict__ x, const float* __restrict__ weight, const Element* __restrict__ grad,
+    const int* __restrict__ owner,
+    Element* __restrict__ grad_x,
+    float* __restrict__ partial,        // [blocks, TAPS + 1, width]: of each tap, of the bias
+    int rows, int utterances, int width)
+{
+    __shared__ unsigned near[TILE];
+    const int column = 2 * (blockIdx.y * blockDim.x + threadIdx.x);
+    const bool inside = column < width;
+    const Filter filter(weight, inside ? column : 0);
+    float2 sums[TAPS + 1] = {};
+    for (int tile = 0; tile < STRETCH; tile++) {
+        const int first = (blockIdx.x * STRETCH + tile) * TILE;
+        __syncthreads();
+        find_neighbours(owner, first, rows, utterances, near);
+        if (!inside || first >= rows) continue;
+        Pair xs[SEEN], grads[SEEN];
+        read_around(x, first, rows, width, column, xs);
+        read_around(grad, first, rows, width, column, grads);
+#pragma unroll
+        for (int r = 0; r < TILE; r++) {
+            const unsigned bits = near[r];
+            const float2 g = widen(grads[r + HALF]);
+            float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+            for (int k = 0; k < TAPS; k++) {
+                if (!(bits >> k & 1)) continue;
+                add_product(sums[k], g, widen(xs[r + k]));
+                // The row that is k - HALF away saw this one through the mirrored tap.
+                add_product(sum, filter.taps[TAPS - 1 - k], widen(grads[r + k]));
+            }
+            if (bits) add_product(sums[TAPS], g, make_float2(1.0f, 1.0f));
+            if (first + r < rows) put_pair(grad_x + (long long)(first + r) * width, column, sum);
+        }
+    }
+    if (!inside) return;
+#pragma unroll
+    for (int k = 0; k <= TAPS; k++)
+        *reinterpret_cast<float2*>(partial + ((long long)blockIdx.x * (TAPS + 1) + k) * width + column) = sums[k];
+}
+
+extern "C" __global__ void sum_taps(
+    const float* __restrict__ partial,  // [blocks, TAPS + 1, width]
+    float* __restrict__ grad_weight,    // [width, TAPS]
+    float* __restrict__ grad_bias,      // [width]
+    int blocks, int width)
+{
+    const int columns = (TAPS + 1) * width, column = blockIdx.x * 32 + threadIdx.x;
+    const float sum = sum_of_tiles(partial, blocks, columns, column);
+    if (threadIdx.y != 0 || column >= columns) return;
+    const int tap = column / width, at = column % width;
+    if (tap < TAPS) {
+        grad_weight[at * TAPS + tap] = sum;
+    } else {
+        grad_bias[at] = sum;
+    }
+}

@@ -1,0 +1,199 @@
+//! Small operations of a training step on packed rows `[rows, width]`, each one kernel forward and one or two backward
+//! instead of a chain of them. What each must move, and takes, is in `docs/kernels.md`.
+//!
+//! On CUDA, for f32 and bf16 with a width that is a multiple of 8: kernels compiled at their first use (a few tenths of
+//! a second each, so use them before a capture), differentiable, deterministic to the bit. They compute in f32 and
+//! round once. Everywhere else: [`plain`], the same in LibTorch's own operations, which is also what tests compare with.
+
+pub mod plain;
+mod program;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::error::Error;
+use crate::ffi::{
+    RawSpans, check, make, raw, raws, torchx_adaln, torchx_bias_gelu, torchx_cast_all, torchx_depthwise,
+    torchx_gated_add, torchx_rotary,
+};
+pub(crate) use program::Program;
+use program::{Source, program};
+
+/// Where the utterances of a packed batch lie: one after the other, in order, each in one piece, gaps between them.
+pub struct Spans {
+    /// `[rows]`, i32: utterance of each row; the number of utterances in gaps.
+    pub owner: Tensor,
+    /// `[utterances]`, i32.
+    pub starts: Tensor,
+    /// `[utterances]`, i32; 0 for utterances that are not there.
+    pub lens: Tensor,
+}
+
+impl Spans {
+    /// From integers of any kind. Make it once for each batch: it casts.
+    pub fn new(owner: &Tensor, starts: &Tensor, lens: &Tensor) -> Result<Spans, Error> {
+        let list = |name: &str, list: &Tensor| match list.dim() {
+            1 => Ok(list.f_to_kind(Kind::Int)?.f_contiguous()?),
+            _ => Err(Error::Argument(format!("spans: {name} must be a list, not {:?}", list.size()))),
+        };
+        let spans = Spans { owner: list("owner", owner)?, starts: list("starts", starts)?, lens: list("lens", lens)? };
+        match starts.size() == lens.size() {
+            true => Ok(spans),
+            false => Err(Error::Argument(format!("spans: {:?} starts and {:?} lens", starts.size(), lens.size()))),
+        }
+    }
+
+    pub fn utterances(&self) -> i64 {
+        self.starts.size()[0]
+    }
+
+    fn raw(&self) -> RawSpans {
+        RawSpans { owner: raw(&self.owner), starts: raw(&self.starts), lens: raw(&self.lens) }
+    }
+}
+
+/// Adaptive layer norm: `norm(x) * (1 + scale[owner]) + shift[owner]`, without weights of its own, eps 1e-5.
+///
+/// Scale and shift may be parts of one table, such as `chunk` gives: no copy is made of them. On CUDA the gradient of
+/// their last row, the gaps', is zero: mask what comes out of gaps, and that is also its true value.
+///
+/// # Shapes
+/// - x: `[rows, width]`; scale, shift: `[utterances + 1, width]` of the same kind
+/// - output: `[rows, width]`
+pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    check_rows("adaln", x, spans)?;
+    check_table("adaln: scale", x, scale, spans)?;
+    check_table("adaln: shift", x, shift, spans)?;
+    if !has_kernel(x) || x.size()[1] > Source::WIDEST_NORM {
+        return plain::adaln(x, scale, shift, spans);
+    }
+    let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
+    // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for the new one.
+    make(|output| unsafe { torchx_adaln(program, raw(x), raw(scale), raw(shift), spans.raw(), output) })
+}
+
+/// `x + y * gate[owner]`; as for [`adaln`], the gaps' gate has no gradient on CUDA.
+///
+/// # Shapes
+/// - x, y: `[rows, width]`; gate: `[utterances + 1, width]`, all of one kind
+/// - output: `[rows, width]`
+pub fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    check_rows("gated_add", x, spans)?;
+    check_like("gated_add: y", y, &x.size(), x.kind(), x.device())?;
+    check_table("gated_add: gate", x, gate, spans)?;
+    if !has_kernel(x) {
+        return plain::gated_add(x, y, gate, spans);
+    }
+    let program = program(Source::GatedAdd, x.kind(), x.device())?;
+    // SAFETY: as in `adaln`.
+    make(|output| unsafe { torchx_gated_add(program, raw(x), raw(y), raw(gate), spans.raw(), output) })
+}
+
+/// Convolution along the rows with a filter of its own for every column, no transposes. A row sees the rows of its own
+/// utterance and zeros beside them; gaps come out zero. On the CPU that holds where gaps are at least `taps / 2` wide.
+///
+/// # Shapes
+/// - x: `[rows, width]`; weight: `[width, 1, taps]`, taps odd and at most 7; bias: `[width]`; both f32 whatever x is
+/// - output: `[rows, width]`
+pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    check_rows("depthwise", x, spans)?;
+    let (width, taps) = (x.size()[1], weight.size().last().copied().unwrap_or(0));
+    check_like("depthwise: weight", weight, &[width, 1, taps], Kind::Float, x.device())?;
+    check_like("depthwise: bias", bias, &[width], Kind::Float, x.device())?;
+    if taps % 2 == 0 || taps > 7 {
+        return Err(Error::Argument(format!("depthwise: {taps} taps: they must be odd and at most 7")));
+    }
+    if !has_kernel(x) {
+        return plain::depthwise(x, weight, bias, spans);
+    }
+    let program = program(Source::Depthwise { taps }, x.kind(), x.device())?;
+    // SAFETY: as in `adaln`.
+    make(|output| unsafe { torchx_depthwise(program, raw(x), raw(weight), raw(bias), spans.raw(), output) })
+}
+
+/// Rotary positions (Su et al. 2021; halves, as in GPT-NeoX) on the output of a common projection: queries and keys
+/// turned, values as they are (a view, on CUDA too: do not write to them).
+///
+/// # Shapes
+/// - qkv: `[rows, 3, heads, head_dim]`, head_dim a multiple of 16 for the kernel; cos, sin: `[rows, head_dim / 2]`, f32
+/// - outputs: q, k, v, each `[rows, heads, head_dim]`
+pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], Error> {
+    let &[rows, 3, heads, head_dim] = qkv.size().as_slice() else {
+        return Err(Error::Argument(format!("rotary: qkv must be [rows, 3, heads, head_dim], not {:?}", qkv.size())));
+    };
+    check_like("rotary: cos", cos, &[rows, head_dim / 2], Kind::Float, qkv.device())?;
+    check_like("rotary: sin", sin, &[rows, head_dim / 2], Kind::Float, qkv.device())?;
+    if !qkv.device().is_cuda()
+        || !matches!(qkv.kind(), Kind::Float | Kind::BFloat16)
+        || rows * heads == 0
+        || head_dim % 16 != 0
+    {
+        return plain::rotary(qkv, cos, sin);
+    }
+    let program = program(Source::Rotary, qkv.kind(), qkv.device())?;
+    let mut parts = [std::ptr::null_mut(); 3];
+    // SAFETY: as in `adaln`, with room for three tensors.
+    check(unsafe { torchx_rotary(program, raw(qkv), raw(cos), raw(sin), parts.as_mut_ptr()) })?;
+    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+}
+
+/// `gelu(x + bias)`, GELU by tanh. Give it the output of a linear layer without its bias.
+///
+/// # Shapes
+/// - x: `[rows, width]`; bias: `[width]`, f32 whatever x is
+/// - output: `[rows, width]`
+pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
+    check_matrix("bias_gelu", x)?;
+    check_like("bias_gelu: bias", bias, &[x.size()[1]], Kind::Float, x.device())?;
+    if !has_kernel(x) {
+        return plain::bias_gelu(x, bias);
+    }
+    let program = program(Source::BiasGelu, x.kind(), x.device())?;
+    // SAFETY: as in `adaln`.
+    make(|output| unsafe { torchx_bias_gelu(program, raw(x), raw(bias), output) })
+}
+
+/// Copies each source into its copy, casting where kinds differ: a handful of kernels for all of them. Not
+/// differentiable.
+pub fn cast_all(sources: &[&Tensor], copies: &mut [Tensor]) -> Result<(), Error> {
+    if sources.len() != copies.len() {
+        return Err(Error::Argument(format!("cast_all: {} sources, {} copies", sources.len(), copies.len())));
+    }
+    let (sources, copies) = (raws(sources.iter().copied()), raws(copies.iter()));
+    // SAFETY: as many live tensors in each list; LibTorch checks their shapes.
+    check(unsafe { torchx_cast_all(sources.as_ptr(), copies.as_ptr(), sources.len()) })
+}
+
+fn has_kernel(x: &Tensor) -> bool {
+    let kind = matches!(x.kind(), Kind::Float | Kind::BFloat16);
+    x.device().is_cuda() && kind && x.numel() > 0 && x.size()[1] % 8 == 0
+}
+
+fn check_matrix(name: &str, x: &Tensor) -> Result<(), Error> {
+    match x.dim() {
+        2 => Ok(()),
+        _ => Err(Error::Argument(format!("{name}: x must be [rows, width], not {:?}", x.size()))),
+    }
+}
+
+fn check_rows(name: &str, x: &Tensor, spans: &Spans) -> Result<(), Error> {
+    check_matrix(name, x)?;
+    check_like(&format!("{name}: owner"), &spans.owner, &x.size()[..1], Kind::Int, x.device())?;
+    check_like(&format!("{name}: starts"), &spans.starts, &[spans.utterances()], Kind::Int, x.device())?;
+    check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, x.device())
+}
+
+fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans) -> Result<(), Error> {
+    check_like(name, table, &[spans.utterances() + 1, x.size()[1]], x.kind(), x.device())
+}
+
+fn check_like(name: &str, tensor: &Tensor, size: &[i64], kind: Kind, device: Device) -> Result<(), Error> {
+    if tensor.size() == size && tensor.kind() == kind && tensor.device() == device {
+        return Ok(());
+    }
+    let given = (tensor.size(), tensor.kind(), tensor.device());
+    Err(Error::Argument(format!("{name}: must be {size:?} {kind:?} on {device:?}, not {given:?}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! The operations of [`super`] as LibTorch's own: on the CPU, for other kinds, and as what the kernels are held to.
+
+use tch::Tensor;
+
+use super::Spans;
+use crate::error::Error;
+
+pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    let norm = x.f_layer_norm([x.size()[1]], None::<&Tensor>, None::<&Tensor>, 1e-5, true)?;
+    let [scale, shift] = [scale, shift].map(|table| table.f_index_select(0, &spans.owner));
+    Ok(norm.f_mul(&scale?.f_add_scalar(1.0)?)?.f_add(&shift?)?)
+}
+
+pub fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    Ok(x.f_add(&y.f_mul(&gate.f_index_select(0, &spans.owner)?)?)?)
+}
+
+pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+    let (channels, half) = (x.size()[1], weight.size()[2] / 2);
+    let mask = spans.owner.f_lt(spans.utterances())?.f_to_kind(x.kind())?.f_unsqueeze(1)?;
+    let (weight, bias) = (weight.f_to_kind(x.kind())?, bias.f_to_kind(x.kind())?);
+    let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
+    let mixed = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], channels)?;
+    Ok(mixed.f_squeeze_dim(0)?.f_transpose(0, 1)?.f_mul(&mask)?)
+}
+
+pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], Error> {
+    let [cos, sin] = [cos, sin].map(|table| table.f_unsqueeze(1)?.f_to_kind(qkv.kind()));
+    let (cos, sin) = (cos?, sin?);
+    let turn = |x: &Tensor| -> Result<Tensor, Error> {
+        let halves = x.f_chunk(2, -1)?;
+        let (a, b) = (&halves[0], &halves[1]);
+        Ok(Tensor::f_cat(&[a.f_mul(&cos)? - b.f_mul(&sin)?, a.f_mul(&sin)? + b.f_mul(&cos)?], -1)?)
+    };
+    let parts = qkv.f_unbind(1)?;
+    Ok([turn(&parts[0])?, turn(&parts[1])?, parts[2].shallow_clone()])
+}
+
+pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
+    let bias: Tensor = bias.f_to_kind(x.kind())?;
+    Ok(x.f_add(&bias)?.f_gelu("tanh")?)
+}

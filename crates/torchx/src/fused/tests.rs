@@ -1,0 +1,123 @@
+//! On the CPU: the operations against their definitions, written out.
+
+use super::*;
+use tch::kind::FLOAT_CPU;
+
+/// Utterances of 5, 0 and 9 rows, gaps of 3 before, between and after.
+fn spans() -> Spans {
+    let owner: Vec<i64> = [vec![3; 3], vec![0; 5], vec![3; 3], vec![2; 9], vec![3; 3]].concat();
+    let list = |values: &[i64]| Tensor::from_slice(values);
+    Spans::new(&list(&owner), &list(&[3, 0, 11]), &list(&[5, 0, 9])).unwrap()
+}
+
+fn owners() -> Vec<i32> {
+    Vec::try_from(&spans().owner).unwrap()
+}
+
+fn random(size: &[i64]) -> Tensor {
+    Tensor::randn(size, FLOAT_CPU).set_requires_grad(true)
+}
+
+fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
+    Vec::try_from(tensor.to_kind(Kind::Double)).unwrap()
+}
+
+fn assert_rows(tensor: &Tensor, expected: &[Vec<f64>]) {
+    let given = rows(tensor);
+    assert_eq!(given.len(), expected.len());
+    for (given, expected) in given.iter().flatten().zip(expected.iter().flatten()) {
+        assert!((given - expected).abs() < 1e-5, "{given} instead of {expected}");
+    }
+}
+
+#[test]
+fn adaln_is_its_formula() {
+    let (x, scale, shift) = (random(&[23, 8]), random(&[4, 8]), random(&[4, 8]));
+    let (xs, scales, shifts) = (rows(&x), rows(&scale), rows(&shift));
+    let expected: Vec<Vec<f64>> = xs
+        .iter()
+        .zip(owners())
+        .map(|(row, owner)| {
+            let mean = row.iter().sum::<f64>() / 8.0;
+            let variance = row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 8.0;
+            let norm = |i: usize| (row[i] - mean) / (variance + 1e-5).sqrt();
+            let owner = owner as usize;
+            (0..8).map(|i| norm(i) * (1.0 + scales[owner][i]) + shifts[owner][i]).collect()
+        })
+        .collect();
+    assert_rows(&adaln(&x, &scale, &shift, &spans()).unwrap(), &expected);
+}
+
+#[test]
+fn gated_add_is_its_formula() {
+    let (x, y, gate) = (random(&[23, 8]), random(&[23, 8]), random(&[4, 8]));
+    let (xs, ys, gates) = (rows(&x), rows(&y), rows(&gate));
+    let at = |t: usize, i: usize| xs[t][i] + ys[t][i] * gates[owners()[t] as usize][i];
+    let expected: Vec<Vec<f64>> = (0..23).map(|t| (0..8).map(|i| at(t, i)).collect()).collect();
+    assert_rows(&gated_add(&x, &y, &gate, &spans()).unwrap(), &expected);
+}
+
+#[test]
+fn depthwise_sees_its_own_utterance_alone() {
+    let (x, weight, bias) = (random(&[23, 8]), random(&[8, 1, 7]), random(&[8]));
+    let (xs, weights) = (rows(&x), rows(&weight.squeeze_dim(1)));
+    let biases: Vec<f64> = Vec::try_from(bias.to_kind(Kind::Double)).unwrap();
+    let owners = owners();
+    let at = |t: usize, i: usize| {
+        let taps = (0..7).filter(|k| (3..26).contains(&(t + k)) && owners[t + k - 3] == owners[t]);
+        let sum: f64 = taps.map(|k| weights[i][k] * xs[t + k - 3][i]).sum();
+        if owners[t] == 3 { 0.0 } else { biases[i] + sum }
+    };
+    let expected: Vec<Vec<f64>> = (0..23).map(|t| (0..8).map(|i| at(t, i)).collect()).collect();
+    assert_rows(&depthwise(&x, &weight, &bias, &spans()).unwrap(), &expected);
+}
+
+#[test]
+fn rotary_turns_queries_and_keys() {
+    let (qkv, angle) = (random(&[5, 3, 2, 4]), Tensor::randn([5, 2], FLOAT_CPU));
+    let [q, k, v] = rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+    for (part, turned) in [(0, &q), (1, &k)] {
+        for (t, head, i) in (0..5).flat_map(|t| [(t, 0, 0), (t, 0, 1), (t, 1, 0), (t, 1, 1)]) {
+            let at = |tensor: &Tensor, index: &[i64]| tensor.double_value(index);
+            let (a, b) = (at(&qkv, &[t, part, head, i]), at(&qkv, &[t, part, head, i + 2]));
+            let (sin, cos) = at(&angle, &[t, i]).sin_cos();
+            assert!((at(turned, &[t, head, i]) - (a * cos - b * sin)).abs() < 1e-5);
+            assert!((at(turned, &[t, head, i + 2]) - (a * sin + b * cos)).abs() < 1e-5);
+        }
+    }
+    assert_eq!(v, qkv.select(1, 2));
+}
+
+#[test]
+fn bias_gelu_is_its_formula() {
+    let (x, bias) = (random(&[6, 8]), random(&[8]));
+    let biases: Vec<f64> = Vec::try_from(bias.to_kind(Kind::Double)).unwrap();
+    let gelu = |u: f64| 0.5 * u * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (u + 0.044715 * u.powi(3))).tanh());
+    let expected: Vec<Vec<f64>> =
+        rows(&x).iter().map(|row| row.iter().zip(&biases).map(|(x, bias)| gelu(x + bias)).collect()).collect();
+    assert_rows(&bias_gelu(&x, &bias).unwrap(), &expected);
+}
+
+#[test]
+fn all_are_cast_at_once() {
+    let sources = [random(&[3, 2]), random(&[5])];
+    let mut copies = sources.each_ref().map(|source| source.detach().to_kind(Kind::BFloat16).zeros_like());
+    cast_all(&sources.each_ref(), &mut copies).unwrap();
+    for (source, copy) in sources.iter().zip(&copies) {
+        assert_eq!(*copy, source.to_kind(Kind::BFloat16));
+        assert!(!copy.requires_grad());
+    }
+    let error = cast_all(&[&sources[0]], &mut copies).unwrap_err();
+    assert_eq!(error.to_string(), "cast_all: 1 sources, 2 copies");
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let (x, table, spans) = (random(&[23, 8]), random(&[4, 8]), spans());
+    let message = |result: Result<Tensor, Error>| result.unwrap_err().to_string();
+    assert!(message(adaln(&x, &random(&[3, 8]), &table, &spans)).starts_with("adaln: scale: must be [4, 8] Float"));
+    assert!(message(adaln(&random(&[22, 8]), &table, &table, &spans)).contains("owner: must be [22]"));
+    assert!(message(depthwise(&x, &random(&[8, 1, 4]), &random(&[8]), &spans)).contains("4 taps"));
+    assert!(message(gated_add(&x, &table, &table, &spans)).contains("y: must be [23, 8]"));
+    assert!(message(bias_gelu(&x, &random(&[7]))).contains("bias: must be [8]"));
+}

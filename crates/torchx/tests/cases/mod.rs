@@ -1,0 +1,158 @@
+//! The fused operations as the GPU tests and the benchmark call them: inputs, and both ways to compute.
+
+use tch::{Device, Kind, Tensor};
+use torchx::Error;
+use torchx::fused::{self, Spans, plain};
+
+/// Of the rotary case.
+const HEAD_DIM: i64 = 64;
+/// The longest utterance of the recordings that the trainer takes, and the gap between two.
+const LONGEST: i64 = 800;
+const GAP: i64 = 4;
+
+pub struct Case {
+    pub name: &'static str,
+    /// Columns of the output, in widths.
+    pub parts: i64,
+    /// Which inputs stay f32, as weights do.
+    weights: &'static [usize],
+    sizes: fn(rows: i64, width: i64, utterances: i64) -> Vec<Vec<i64>>,
+    pub compute: Compute,
+}
+
+type Compute = fn(&[Tensor], &Batch, Way) -> Result<Vec<Tensor>, Error>;
+
+/// What is no input of its own.
+pub struct Batch {
+    pub spans: Spans,
+    cos: Tensor,
+    sin: Tensor,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Fused,
+    Plain,
+}
+
+pub fn all() -> [Case; 5] {
+    [
+        Case {
+            name: "adaln",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, utterances| vec![vec![rows, width], vec![utterances + 1, 6 * width]],
+            compute: |inputs, batch, way| {
+                let parts = inputs[1].chunk(6, 1);
+                let adaln = if way == Way::Fused { fused::adaln } else { plain::adaln };
+                Ok(vec![adaln(&inputs[0], &parts[0], &parts[1], &batch.spans)?])
+            },
+        },
+        Case {
+            name: "gated_add",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, utterances| {
+                vec![vec![rows, width], vec![rows, width], vec![utterances + 1, 6 * width]]
+            },
+            compute: |inputs, batch, way| {
+                let parts = inputs[2].chunk(6, 1);
+                let gated_add = if way == Way::Fused { fused::gated_add } else { plain::gated_add };
+                Ok(vec![gated_add(&inputs[0], &inputs[1], &parts[2], &batch.spans)?])
+            },
+        },
+        Case {
+            name: "depthwise",
+            parts: 1,
+            weights: &[1, 2],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![width, 1, 7], vec![width]],
+            compute: |inputs, batch, way| {
+                let depthwise = if way == Way::Fused { fused::depthwise } else { plain::depthwise };
+                Ok(vec![depthwise(&inputs[0], &inputs[1], &inputs[2], &batch.spans)?])
+            },
+        },
+        Case {
+            name: "rotary",
+            parts: 3,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, 3 * width]],
+            compute: |inputs, batch, way| {
+                let rotary = if way == Way::Fused { fused::rotary } else { plain::rotary };
+                let qkv = inputs[0].f_view([inputs[0].size()[0], 3, -1, HEAD_DIM])?;
+                Ok(rotary(&qkv, &batch.cos, &batch.sin)?.into())
+            },
+        },
+        Case {
+            name: "bias_gelu",
+            parts: 4,
+            weights: &[1],
+            sizes: |rows, width, _| vec![vec![rows, 4 * width], vec![4 * width]],
+            compute: |inputs, _, way| {
+                let bias_gelu = if way == Way::Fused { fused::bias_gelu } else { plain::bias_gelu };
+                Ok(vec![bias_gelu(&inputs[0], &inputs[1])?])
+            },
+        },
+    ]
+}
+
+impl Case {
+    /// Numbers that `kind` holds exactly, on the CPU; the same for the same seed.
+    pub fn inputs(&self, rows: i64, width: i64, batch: &Batch, kind: Kind) -> Vec<Tensor> {
+        let sizes = (self.sizes)(rows, width, batch.spans.utterances());
+        sizes.iter().map(|size| Tensor::randn(size, (Kind::Float, Device::Cpu)).to_kind(kind)).collect()
+    }
+
+    /// Inputs that collect gradients, of which weights are f32.
+    pub fn leaves(&self, inputs: &[Tensor], kind: Kind, device: Device) -> Vec<Tensor> {
+        let kind_of = |index| if self.weights.contains(&index) { Kind::Float } else { kind };
+        let leaf = |(index, input): (usize, &Tensor)| {
+            input.to_device(device).to_kind(kind_of(index)).copy().set_requires_grad(true)
+        };
+        inputs.iter().enumerate().map(leaf).collect()
+    }
+
+    /// Outputs, and gradients of a loss whose gradient by them is `upstream`.
+    pub fn run(&self, leaves: &[Tensor], upstream: &Tensor, batch: &Batch, way: Way) -> Result<Vec<Tensor>, Error> {
+        let mut results = (self.compute)(leaves, batch, way)?;
+        let grads = backward(&results, leaves, upstream)?;
+        results.extend(grads);
+        Ok(results.iter().map(Tensor::detach).collect())
+    }
+}
+
+pub fn backward(outputs: &[Tensor], leaves: &[Tensor], upstream: &Tensor) -> Result<Vec<Tensor>, Error> {
+    let parts = upstream.f_view(-1)?.f_chunk(outputs.len() as i64, 0)?;
+    let mut losses = vec![];
+    for (output, part) in outputs.iter().zip(&parts) {
+        losses.push(output.f_reshape(-1)?.f_dot(part)?);
+    }
+    Ok(Tensor::f_run_backward(&losses, leaves, false, false)?)
+}
+
+/// As many utterances as fit into the rows, with lengths that vary, and one that is not there.
+fn packed(rows: i64) -> (Vec<i64>, Vec<i64>, Vec<i64>) {
+    let lens: Vec<i64> = (0..)
+        .map(|index| (index * 331) % LONGEST.min(rows / 3) + 1)
+        .scan(0, |end, len| {
+            *end += len + GAP;
+            (*end <= rows).then_some(len)
+        })
+        .chain([0])
+        .collect();
+    let mut owner = vec![lens.len() as i64; rows as usize];
+    let (mut starts, mut start) = (vec![], 0);
+    for (index, &len) in lens.iter().enumerate() {
+        starts.push(if len > 0 { start } else { 0 });
+        owner[start as usize..][..len as usize].fill(index as i64);
+        start += len + GAP * i64::from(len > 0);
+    }
+    (owner, starts, lens)
+}
+
+pub fn batch(rows: i64, device: Device) -> Batch {
+    let (owner, starts, lens) = packed(rows);
+    let list = |values: &[i64]| Tensor::from_slice(values).to_device(device);
+    let spans = Spans::new(&list(&owner), &list(&starts), &list(&lens)).expect("three lists");
+    let angle = Tensor::arange(rows * HEAD_DIM / 2, (Kind::Float, device)).view([rows, -1]) * 1e-3;
+    Batch { spans, cos: angle.cos(), sin: angle.sin() }
+}

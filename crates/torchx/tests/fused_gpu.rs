@@ -1,0 +1,108 @@
+//! The fused operations on a GPU: equal to LibTorch's own on the CPU, the same in every run and in a captured graph.
+//! `cargo test -p torchx --test fused_gpu -- --ignored --test-threads=1` where there is one.
+
+mod cases;
+
+use cases::{Case, Way};
+use tch::{Device, Kind, Tensor};
+use torchx::{Error, Graph, cuda, fused};
+
+const GPU: Device = Device::Cuda(0);
+/// Rows that fill neither the last tile nor the last block.
+const ROWS: i64 = 1003;
+/// Even over a warp's vectors, uneven, and uneven in the last block of columns.
+const WIDTHS: [i64; 4] = [256, 320, 640, 64];
+
+/// Runs `test` for every operation, kind and width, with inputs on the CPU and a gradient that is zero in gaps.
+fn each(test: impl Fn(&Case, &[Tensor], &Tensor, Kind)) {
+    if let Err(reason) = cuda::load() {
+        println!("skipped: no GPU: {reason}");
+        return;
+    }
+    tch::manual_seed(5);
+    let batch = cases::batch(ROWS, Device::Cpu);
+    let mask = batch.spans.owner.lt(batch.spans.utterances()).to_kind(Kind::Float).unsqueeze(1);
+    for (case, kind) in cases::all().iter().flat_map(|case| [(case, Kind::Float), (case, Kind::BFloat16)]) {
+        for width in WIDTHS {
+            println!("{} {kind:?} {width}", case.name);
+            let inputs = case.inputs(ROWS, width, &batch, kind);
+            let upstream = Tensor::randn([ROWS, case.parts * width], (Kind::Float, Device::Cpu)) * &mask;
+            test(case, &inputs, &upstream.to_kind(kind), kind);
+        }
+    }
+}
+
+fn on_gpu(case: &Case, inputs: &[Tensor], upstream: &Tensor, kind: Kind) -> Vec<Tensor> {
+    let batch = cases::batch(ROWS, GPU);
+    case.run(&case.leaves(inputs, kind, GPU), &upstream.to_device(GPU), &batch, Way::Fused).unwrap()
+}
+
+/// The largest difference, as a share of the largest value where that is above 1.
+fn difference(a: &Tensor, b: &Tensor) -> f64 {
+    assert_eq!(a.size(), b.size());
+    let host = |x: &Tensor| x.to_device(Device::Cpu).to_kind(Kind::Double);
+    let (a, b) = (host(a), host(b));
+    (a - &b).abs().max().double_value(&[]) / b.abs().max().double_value(&[]).max(1.0)
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn fused_equals_plain_on_the_cpu() {
+    each(|case, inputs, upstream, kind| {
+        let ours = on_gpu(case, inputs, upstream, kind);
+        let leaves = case.leaves(inputs, Kind::Float, Device::Cpu);
+        let batch = cases::batch(ROWS, Device::Cpu);
+        let truth = case.run(&leaves, &upstream.to_kind(Kind::Float), &batch, Way::Plain).unwrap();
+        let tolerance = if kind == Kind::Float { 1e-4 } else { 2e-2 };
+        for (index, (ours, truth)) in ours.iter().zip(&truth).enumerate() {
+            let difference = difference(ours, truth);
+            assert!(difference < tolerance, "{}: result {index} differs by {difference}", case.name);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn two_runs_agree_to_the_bit() {
+    each(|case, inputs, upstream, kind| {
+        let [first, second] = [(); 2].map(|()| on_gpu(case, inputs, upstream, kind));
+        for (first, second) in first.iter().zip(&second) {
+            assert!(first.equal(second), "{}", case.name);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_graph_gives_the_same_to_the_bit() {
+    each(|case, inputs, upstream, kind| {
+        let expected = on_gpu(case, inputs, upstream, kind);
+        let (mut leaves, upstream) = (case.leaves(inputs, kind, GPU), upstream.to_device(GPU));
+        let batch = cases::batch(ROWS, GPU);
+        // Captured with other numbers in place: the replay must read the new ones.
+        tch::no_grad(|| leaves.iter_mut().for_each(|leaf| drop(leaf.fill_(0.5))));
+        let (graph, results) =
+            Graph::capture::<_, Error>(GPU, None, || case.run(&leaves, &upstream, &batch, Way::Fused)).unwrap();
+        let fresh = case.leaves(inputs, kind, GPU);
+        tch::no_grad(|| leaves.iter_mut().zip(&fresh).for_each(|(leaf, fresh)| leaf.copy_(fresh)));
+        graph.replay().unwrap();
+        for (result, expected) in results.iter().zip(&expected) {
+            assert!(result.equal(expected), "{}", case.name);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn all_are_cast_at_once() {
+    if let Err(reason) = cuda::load() {
+        println!("skipped: no GPU: {reason}");
+        return;
+    }
+    let sources: Vec<Tensor> = (1..400).map(|size| Tensor::randn([size, 7], (Kind::Float, GPU))).collect();
+    let mut copies: Vec<Tensor> = sources.iter().map(|source| source.to_kind(Kind::BFloat16).zeros_like()).collect();
+    fused::cast_all(&sources.iter().collect::<Vec<_>>(), &mut copies).unwrap();
+    for (source, copy) in sources.iter().zip(&copies) {
+        assert!(copy.equal(&source.to_kind(Kind::BFloat16)));
+    }
+}

@@ -1,0 +1,125 @@
+//! `myxtts bench`
+
+use super::run_flags::RunFlags;
+use super::{print_line, progress, say};
+use crate::config::Overrides;
+use crate::feed::{Caps, Roles};
+use crate::tools::bench::{self, Report};
+use crate::train::{self, Known, Surroundings};
+use anyhow::Result;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Measure the training pipeline on this machine, with this corpus. Nothing is saved.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// How busy the model device is kept, and what stands in the way
+    Pipeline(Box<PipelineArgs>),
+}
+
+#[derive(clap::Args)]
+struct PipelineArgs {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Steps to measure
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    num_steps: u64,
+    /// Only the step on one batch that stays: the most that any pipeline could give
+    #[arg(long)]
+    headspace: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.what {
+        What::Pipeline(args) => pipeline(&args),
+    }
+}
+
+fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
+    let began = Instant::now();
+    let config = args.run.resolve(Overrides::default())?;
+    let stop = progress::stop_flag()?;
+    let roles = Roles::resolve(&config.training)?;
+    let caps = Caps::apply(&config.training, roles)?;
+    let bar = progress::bar(0, "preparing");
+    let data = train::prepare(&config, Known::Nothing, &progress::of_cache(&bar), &stop);
+    bar.finish_and_clear();
+    let data = data?;
+    data.notes.iter().for_each(|note| say(format!("note: {note}")));
+    let bar = progress::bar(args.num_steps * 2, "measuring");
+    let mut slow = config.clone();
+    (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
+    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
+    if args.headspace {
+        let ms = bench::headspace(&around, args.num_steps);
+        bar.finish_and_clear();
+        print_line(if args.json {
+            json!({ "headspace_ms": ms? }).to_string()
+        } else {
+            format!("{:.3} ms a step", ms?)
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = bench::pipeline(&around, &Surroundings { config: &slow, ..around }, args.num_steps);
+    bar.finish_and_clear();
+    let report = report?;
+    match args.json {
+        true => print_line(serde_json::to_string_pretty(&report)?)?,
+        false => print_line(table(&report))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Figures beside what a pipeline should reach; on a machine without a GPU the goals are the same.
+fn table(report: &Report) -> String {
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let ms = |ms: f64| format!("{ms:.3} ms");
+    let optional = |share: Option<f64>| share.map_or("–".into(), percent);
+    let mark = |good: bool| if good { "yes" } else { "no" };
+    let reached = |goal: &str, good: bool| format!("{goal} | {}", mark(good));
+    let none = || "– | –".to_owned();
+    let overlap = match report.feature_share_of_step >= 0.3 {
+        true => reached("≥ 1.3", report.overlap_gain >= 1.3),
+        false => none(),
+    };
+    let busy = report.kernel_busy.map_or_else(none, |share| reached("≥ 95 %", share >= 0.95));
+    let rows = [
+        ("data readiness", percent(report.data_readiness), reached("≥ 99.5 %", report.data_readiness >= 0.995)),
+        (
+            "step ÷ headspace",
+            format!("{:.3}", report.step_over_headspace),
+            reached("≤ 1.02", report.step_over_headspace <= 1.02),
+        ),
+        ("model device busy (kernel time ÷ wall)", optional(report.kernel_busy), busy),
+        ("model device busy by the driver (NVML)", optional(report.nvml_busy), none()),
+        ("step time", ms(report.step_ms), none()),
+        ("headspace step time", ms(report.headspace_ms), none()),
+        ("step-time CV", percent(report.step_cv), reached("≤ 3 %", report.step_cv <= 0.03)),
+        ("99th percentile of step time", ms(report.step_p99_ms), none()),
+        ("overlap gain over synchronous", format!("{:.2}", report.overlap_gain), overlap),
+        ("features, share of the step time", percent(report.feature_share_of_step), none()),
+        ("producer ceiling", format!("{:.1}", report.producer_ceiling), reached("≥ 3", report.producer_ceiling >= 3.0)),
+        ("start to first step", format!("{:.1} s", report.first_step_s), reached("< 5 s", report.first_step_s < 5.0)),
+        ("audio-seconds a second", format!("{:.0}", report.audio_seconds_per_second), none()),
+        ("padding share", percent(report.padding_share), reached("≤ 3 %", report.padding_share <= 0.03)),
+    ];
+    let title = format!(
+        "{} model, {:.1} M parameters, {:.1} h of speech, {} frames a batch, {} steps\n\n| | measured | goal | reached |\n|---|---|---|---|",
+        report.model_size,
+        report.parameters as f64 / 1e6,
+        report.corpus_hours,
+        report.frames_per_batch,
+        report.steps
+    );
+    rows.iter().fold(title, |text, (name, value, goal)| format!("{text}\n| {name} | {value} | {goal} |"))
+}

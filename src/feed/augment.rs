@@ -1,0 +1,117 @@
+//! Changes to what is trained on, drawn anew for every utterance of every batch, on the data device.
+//!
+//! Draws come from the seed and the batch's place in the run, never from the device's generator: that one belongs to
+//! the step, and a resumed run must draw the same.
+
+use super::batch::Batch;
+use crate::config;
+use crate::loader::Position;
+use crate::rng::Rng;
+use tch::{Device, Kind, Tensor};
+
+/// White noise to cut from: long enough that no model learns it.
+const NOISE_SAMPLES: usize = 1 << 20;
+/// The noise of an utterance is this much weaker than the chosen ratio at most.
+const NOISE_SPREAD_DB: f64 = 10.0;
+
+pub struct Augment {
+    noise_snr_db: Option<f64>,
+    pitch_semitones: f64,
+    seed: u64,
+    /// `[NOISE_SAMPLES]`, uniform with power 1; empty when no noise is asked for.
+    noise: Tensor,
+}
+
+impl Augment {
+    pub fn new(config: &config::Data, seed: u64, device: Device) -> Self {
+        let wanted = if config.augment_noise_snr_db.is_some() { NOISE_SAMPLES } else { 0 };
+        let mut rng = Rng::new(&[seed]);
+        let width = 12f64.sqrt(); // a uniform draw from an interval this wide has variance 1
+        let noise: Vec<f32> = (0..wanted).map(|_| ((rng.unit() - 0.5) * width) as f32).collect();
+        Augment {
+            noise_snr_db: config.augment_noise_snr_db,
+            pitch_semitones: config.augment_pitch_semitones,
+            seed,
+            noise: Tensor::from_slice(&noise).to_device(device),
+        }
+    }
+
+    /// White noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
+    /// `[frames * hop]`.
+    pub fn noise(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        let Some(snr_db) = self.noise_snr_db else { return samples.shallow_clone() };
+        let frames = &batch.frames;
+        let hops = samples.view([frames.len(), -1]);
+        let power = hops.square().mean_dim([1i64].as_slice(), true, Kind::Float);
+        let sums = Tensor::zeros([frames.capacity() + 1, 1], (Kind::Float, samples.device()));
+        let mean = sums.index_add(0, &frames.owner, &power).narrow(0, 0, frames.capacity())
+            / frames.lens.clamp_min(1).unsqueeze(1);
+        let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 1]);
+        let share = |rng: &mut Rng| 10f64.powf(-(snr_db + rng.unit() * NOISE_SPREAD_DB) / 10.0);
+        let level = (mean * draws(frames.capacity(), &mut rng, share, samples.device())).sqrt();
+        let from = rng.below(NOISE_SAMPLES) as i64;
+        let times = samples.size()[0] / NOISE_SAMPLES as i64 + 1;
+        let noise = self.noise.roll([from], [0]).repeat([times]).narrow(0, 0, samples.size()[0]);
+        (hops + noise.view([frames.len(), -1]) * per_frame(&level, batch)).view(-1)
+    }
+
+    /// Moves every utterance's spectrum up or down by a random interval within the chosen one: bin `b` then shows what
+    /// was at `b / factor`. Pitch and formants move together, as between a smaller and a larger speaker.
+    /// `magnitude`: `[frames, bins]`.
+    pub fn pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        if self.pitch_semitones == 0.0 {
+            return magnitude.shallow_clone();
+        }
+        let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 2]);
+        let factor = |rng: &mut Rng| 2f64.powf((rng.unit() * 2.0 - 1.0) * self.pitch_semitones / 12.0);
+        let factors = draws(batch.frames.capacity(), &mut rng, factor, magnitude.device());
+        stretch(magnitude, &per_frame(&factors, batch).clamp_min(1e-3))
+    }
+}
+
+/// `magnitude` `[frames, bins]` with bin `b` of a frame taken from `b / factor`, between its two neighbours.
+fn stretch(magnitude: &Tensor, factor: &Tensor) -> Tensor {
+    let top = magnitude.size()[1] - 1;
+    let from = Tensor::arange(top + 1, (Kind::Float, magnitude.device())) / factor;
+    let below = from.floor().clamp(0.0, top as f64);
+    let share = &from - &below;
+    let index = below.to_kind(Kind::Int64);
+    let next = (&index + 1).clamp_max(top);
+    let moved = magnitude.gather(1, &index, false) * (-&share + 1.0) + magnitude.gather(1, &next, false) * &share;
+    moved * from.le(top as f64).to_kind(Kind::Float) // above the top there was nothing
+}
+
+/// `[capacity, 1]`
+fn draws(capacity: i64, rng: &mut Rng, mut draw: impl FnMut(&mut Rng) -> f64, device: Device) -> Tensor {
+    let values: Vec<f32> = (0..capacity).map(|_| draw(rng) as f32).collect();
+    Tensor::from_slice(&values).unsqueeze(1).to_device(device)
+}
+
+/// Gives every frame the row of its utterance, and gaps a row of zeros. `rows`: `[capacity, channels]`.
+fn per_frame(rows: &Tensor, batch: &Batch) -> Tensor {
+    rows.constant_pad_nd([0, 0, 0, 1]).index_select(0, &batch.frames.owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_moves_by_the_factor() {
+        let mut row = vec![0f32; 101];
+        row[40] = 1.0;
+        let moved = |factor: f32| {
+            let stretched =
+                stretch(&Tensor::from_slice(&row).unsqueeze(0), &Tensor::from_slice(&[factor]).unsqueeze(1));
+            stretched.argmax(1, false).int64_value(&[0])
+        };
+        assert_eq!((moved(1.0), moved(1.25), moved(0.5)), (40, 50, 20));
+    }
+
+    #[test]
+    fn what_lies_above_the_top_is_silence() {
+        let row = Tensor::ones([1, 11], (Kind::Float, Device::Cpu));
+        let lowered = stretch(&row, &Tensor::from_slice(&[0.5f32]).unsqueeze(1));
+        assert_eq!(lowered.sum(Kind::Float).double_value(&[]), 6.0); // bins 0 to 5
+    }
+}

@@ -1,0 +1,92 @@
+//! Hard memory caps of the roles, from the first allocation on.
+
+use super::roles::{Roles, name};
+use crate::config::Training;
+use anyhow::{Context, Result, bail};
+use std::fmt;
+use tch::Device;
+
+const MIB: u64 = 1 << 20;
+
+/// In MiB; absent where a role may take what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    pub data_mib: Option<u64>,
+    pub model_mib: Option<u64>,
+    /// Both roles on one GPU: the sum is what holds.
+    pub shared: bool,
+    /// Chosen from free memory: worth a better proposal once a step has been measured.
+    pub proposed: bool,
+}
+
+impl Caps {
+    pub fn apply(config: &Training, roles: Roles) -> Result<Caps> {
+        let shared = roles.data == roles.model;
+        if !config.enable_memory_isolation {
+            return Ok(Caps { shared, ..Caps::default() });
+        }
+        for (role, device) in [("data", roles.data), ("model", roles.model)] {
+            if !device.is_cuda() {
+                bail!(
+                    "enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU\nhint: leave it out"
+                );
+            }
+        }
+        let data = config.data_gpu_memory.map_or_else(|| share_of_free(roles.data, 1), Ok)?;
+        let model = config.model_gpu_memory.map_or_else(|| share_of_free(roles.model, 2), Ok)?;
+        if shared {
+            cap(roles.model, data + model, "data and model")?;
+        } else {
+            cap(roles.data, data, "data")?;
+            cap(roles.model, model, "model")?;
+        }
+        let proposed = config.data_gpu_memory.is_none() || config.model_gpu_memory.is_none();
+        Ok(Caps { data_mib: Some(data), model_mib: Some(model), shared, proposed })
+    }
+
+    /// What a role may take of its device.
+    pub fn of(&self, role: Role) -> Option<u64> {
+        match (self.shared, role) {
+            (true, _) => Some(self.data_mib? + self.model_mib?),
+            (false, Role::Data) => self.data_mib,
+            (false, Role::Model) => self.model_mib,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Data,
+    Model,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data => "data",
+            Self::Model => "model",
+        })
+    }
+}
+
+impl fmt::Display for Caps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(data), Some(model)) = (self.data_mib, self.model_mib) else { return f.write_str("no memory caps") };
+        let how = if self.proposed { ", from what is free" } else { "" };
+        write!(f, "memory caps: data {data} MiB, model {model} MiB{how}")?;
+        if self.shared {
+            write!(f, "; one GPU in both roles, so the sum of {} MiB holds", data + model)?;
+        }
+        Ok(())
+    }
+}
+
+/// `thirds` of the free memory of a device, in MiB.
+fn share_of_free(device: Device, thirds: u64) -> Result<u64> {
+    Ok(torchx::cuda::facts(device)?.free_bytes / MIB * thirds / 3)
+}
+
+fn cap(device: Device, mib: u64, role: &str) -> Result<()> {
+    torchx::memory::set_cap_mib(device, mib)
+        .with_context(|| format!("memory cap of the {role} role on {}", name(device)))
+}

@@ -1,0 +1,284 @@
+//! Batches made on the data device and delivered to the model device: copy, features, transfer, each on a stream of
+//! its own, each between two marks.
+
+use super::batch::Batch;
+use super::block::block_tensor;
+use super::features::Features;
+use super::mark::{Mark, Span};
+use super::roles::Roles;
+use super::route::{Depot, Route};
+use crate::loader::{Block, HostBatch, Loader, Position};
+use crate::telemetry::clock::Stage;
+use anyhow::{Result, anyhow};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tch::{Device, Kind, Tensor};
+use torchx::stream::{copy_async, record_stream};
+use torchx::{Stream, StreamGuard};
+
+/// Copies of host blocks that may be under way before the feed waits for the oldest: one arrives, one is read.
+pub const COPIES_IN_FLIGHT: usize = 2;
+
+/// When the parts of making one batch ran.
+pub struct Trace {
+    /// How long the feed waited for the loader.
+    pub load_wait: Duration,
+    /// Absent where the data role runs on the CPU: the block is there already.
+    pub to_device: Option<Span>,
+    pub features: Span,
+    pub transfer: Span,
+}
+
+/// What is known of a batch when it is on its way.
+pub struct Made {
+    pub resume_at: Position,
+    pub utterances: usize,
+    pub speech_frames: usize,
+    pub trace: Trace,
+}
+
+/// What was delivered besides the tensors.
+pub struct Delivery {
+    /// Where the loader stands after this batch: what a checkpoint taken now must hold.
+    pub resume_at: Position,
+    pub utterances: usize,
+    pub speech_frames: usize,
+    /// How long the training thread waited for the batch. On a GPU the device may still have had work.
+    pub wait: Duration,
+    /// When the model device had the batch: after all it waited for, before it copied anything.
+    pub arrived: Mark,
+    pub trace: Trace,
+}
+
+/// Stages slowed down on purpose, to see what a bottleneck looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    pub load: Duration,
+    pub features: Duration,
+    pub transfer: Duration,
+}
+
+/// Memory of one batch on the model device, and what it takes to fill it.
+#[derive(Default)]
+pub struct Slot {
+    /// Allocated at the first use, then overwritten.
+    pub batch: Option<Batch>,
+    /// The last reader's mark: until the device is past it, the slot is not written.
+    pub done: Option<Mark>,
+    depot: Depot,
+}
+
+pub struct Producer {
+    loader: Arc<Loader>,
+    features: Features,
+    roles: Roles,
+    route: Route,
+    lanes: Lanes,
+    delays: Delays,
+    /// Blocks on the data device, used in turn, each with the mark of its last reader.
+    staging: [(Option<Tensor>, Option<Mark>); 2],
+    turn: usize,
+    /// Where the time of the thread that fills goes.
+    clock: Arc<Stage>,
+    #[cfg(test)]
+    poison: bool,
+    /// Blocks that a copy may still be reading.
+    in_flight: VecDeque<(Mark, Box<dyn Block>)>,
+}
+
+/// Streams of the producer. On one device and without overlap: whatever is current.
+#[derive(Default)]
+struct Lanes {
+    copy: Option<Stream>,
+    work: Option<Stream>,
+    /// On the data device and on the model device.
+    deliver: [Option<Stream>; 2],
+}
+
+impl Producer {
+    /// `overlap`: streams of its own, so that nothing it does queues behind the step.
+    pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, delays: Delays) -> Result<Self> {
+        let route = Route::of(roles)?;
+        let lanes = if overlap { Lanes::new(roles, route)? } else { Lanes::default() };
+        Ok(Producer {
+            loader,
+            features,
+            roles,
+            route,
+            lanes,
+            delays,
+            staging: Default::default(),
+            turn: 0,
+            clock: Arc::new(Stage::new("feed")),
+            #[cfg(test)]
+            poison: false,
+            in_flight: VecDeque::new(),
+        })
+    }
+
+    /// Counts its time on a clock that others read.
+    pub fn watch(&mut self, clock: Arc<Stage>) {
+        self.clock = clock;
+    }
+
+    pub fn loader(&self) -> &Arc<Loader> {
+        &self.loader
+    }
+
+    pub fn device(&self) -> Device {
+        self.roles.data
+    }
+
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// Fills slots with values that no batch has once they were read, so that reading one late would show.
+    #[cfg(test)]
+    pub fn poison_slots(&mut self) {
+        self.poison = true;
+    }
+
+    #[cfg(test)]
+    pub fn force_route(&mut self, route: Route) {
+        self.route = route;
+    }
+
+    /// Makes the next batch and queues its way into the slot; the slot's `done` mark then tells when it is there.
+    pub fn fill(&mut self, slot: &mut Slot) -> Result<Made> {
+        // The device has read what the slot held: bounds how far the host runs ahead.
+        if let Some(done) = slot.done.take() {
+            done.wait()?;
+        }
+        #[cfg(test)]
+        slot.batch.iter().filter(|_| self.poison).for_each(Batch::poison);
+        self.recycle()?;
+        let (start, waiting) = (Instant::now(), self.clock.blocked_empty());
+        sleep(self.delays.load);
+        let host = self.loader.next().ok_or_else(|| anyhow!("every loader worker has ended"))??;
+        let load_wait = start.elapsed();
+        drop(waiting);
+        let clock = self.clock.clone();
+        let _working = clock.busy();
+        let HostBatch { block, text_spans: _, frame_spans, position, .. } = host;
+        let (staged, to_device) = self.upload(&*block)?;
+        let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
+        let (transfer, ready) = self.deliver(&batch, &features, slot)?;
+        let read = self.mark(self.lanes.deliver[0])?;
+        self.release(block, read)?;
+        slot.done = Some(ready);
+        let speech_frames = frame_spans.iter().map(|span| span.len).sum();
+        let trace = Trace { load_wait, to_device, features, transfer };
+        Ok(Made { resume_at: position, utterances: frame_spans.len(), speech_frames, trace })
+    }
+
+    /// The block's bytes on the data device.
+    fn upload(&mut self, block: &dyn Block) -> Result<(Tensor, Option<Span>)> {
+        let (host, device) = (block_tensor(block), self.roles.data);
+        if !device.is_cuda() {
+            return Ok((host.shallow_clone(), None));
+        }
+        let (staged, last_reader) = &mut self.staging[self.turn];
+        let staged = staged.get_or_insert_with(|| Tensor::empty(host.size(), (Kind::Uint8, device)));
+        let _lane = current(self.lanes.copy)?;
+        if let Some(mark) = last_reader.take() {
+            mark.precede(device)?;
+        }
+        let ((), span) = Span::of(device, || copy_async(staged, host))?;
+        Ok((staged.shallow_clone(), Some(span)))
+    }
+
+    fn make(&self, staged: &Tensor, copied: Option<&Span>, at: &Position) -> Result<(Batch, Span)> {
+        let _lane = current(self.lanes.work)?;
+        if let Some(span) = copied {
+            span.end.precede(self.roles.data)?;
+        }
+        Span::of(self.roles.data, || {
+            sleep(self.delays.features);
+            Ok(self.features.batch(staged, at))
+        })
+    }
+
+    /// Queues the batch's way into the slot: the span of it, and the mark after which the slot may be read.
+    fn deliver(&self, batch: &Batch, made: &Span, slot: &mut Slot) -> Result<(Span, Mark)> {
+        let Roles { data, model } = self.roles;
+        let _lanes = (current(self.lanes.deliver[0])?, current(self.lanes.deliver[1])?);
+        made.end.precede(data)?;
+        for tensor in batch.tensors() {
+            // Made on the work lane and dropped by the host before this lane has read it.
+            if let Some(lane) = &self.lanes.deliver[0] {
+                record_stream(tensor, lane)?;
+            }
+        }
+        let ((), span) = Span::of(model, || {
+            sleep(self.delays.transfer);
+            self.carry(batch, slot)
+        })?;
+        Ok((span, Mark::now(model)?))
+    }
+
+    fn carry(&self, batch: &Batch, slot: &mut Slot) -> Result<()> {
+        let Roles { data, model } = self.roles;
+        let Some(into) = &slot.batch else {
+            slot.batch = Some(batch.copy_to(model));
+            return Ok(());
+        };
+        if self.route == Route::Staged {
+            slot.depot.load(batch)?;
+            Mark::now(data)?.precede(model)?;
+            slot.depot.unload(into)?;
+        } else {
+            into.fill_from(batch)?;
+        }
+        Ok(())
+    }
+
+    /// The block and its copy on the device are free once `read` has passed.
+    fn release(&mut self, block: Box<dyn Block>, read: Mark) -> Result<()> {
+        if !self.roles.data.is_cuda() {
+            self.loader.recycle(block);
+            return Ok(());
+        }
+        let copied = self.mark(self.lanes.copy)?;
+        self.staging[self.turn].1 = Some(read);
+        self.turn = (self.turn + 1) % self.staging.len();
+        self.in_flight.push_back((copied, block));
+        Ok(())
+    }
+
+    /// Gives blocks back whose copies are over.
+    fn recycle(&mut self) -> Result<()> {
+        while let Some((copied, _)) = self.in_flight.front() {
+            if self.in_flight.len() >= COPIES_IN_FLIGHT {
+                copied.wait()?;
+            } else if !copied.passed()? {
+                break;
+            }
+            let (_, block) = self.in_flight.pop_front().expect("it has a front");
+            self.loader.recycle(block);
+        }
+        Ok(())
+    }
+
+    /// The end of what is queued on a lane of the data device.
+    fn mark(&self, lane: Option<Stream>) -> Result<Mark, torchx::Error> {
+        let _lane = current(lane)?;
+        Mark::now(self.roles.data)
+    }
+}
+
+impl Lanes {
+    fn new(roles: Roles, route: Route) -> Result<Lanes, torchx::Error> {
+        let lane = |device: Device| device.is_cuda().then(|| Stream::from_pool(device, true)).transpose();
+        let (copy, work) = (lane(roles.data)?, lane(roles.data)?);
+        // On one device the transfer is one small copy: a lane of its own would only add waiting.
+        let deliver = if route == Route::Local { [work, work] } else { [lane(roles.data)?, lane(roles.model)?] };
+        Ok(Lanes { copy, work, deliver })
+    }
+}
+
+fn current(lane: Option<Stream>) -> Result<Option<StreamGuard>, torchx::Error> {
+    lane.map(|stream| stream.guard()).transpose()
+}

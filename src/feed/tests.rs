@@ -1,0 +1,195 @@
+//! The feed against itself: what the ring delivers is what one thread makes, whatever runs beside it.
+
+use super::*;
+use crate::config::Config;
+use crate::loader::tests::{dataset, options};
+use crate::loader::{Budget, Dataset, Loader};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+use tch::{Device, Kind, Tensor};
+
+const CPU: Roles = Roles { data: Device::Cpu, model: Device::Cpu };
+const STATS: MelStats = MelStats { mean: -5.0, std: 2.0 };
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.data.sample_rate = 16_000;
+    config
+}
+
+fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays, config: &Config) -> Producer {
+    let budget = Budget::packed(dataset.lengths(), 3);
+    let options =
+        crate::loader::Options { allocate: allocate(roles.data), in_flight: COPIES_IN_FLIGHT, ..options(workers) };
+    let loader = Loader::start(dataset.clone(), budget, options).unwrap();
+    let features = Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data);
+    Producer::new(Arc::new(loader), features, roles, workers > 0, delays).unwrap()
+}
+
+/// Everything in a batch, on the CPU, as numbers.
+fn values(batch: &Batch) -> Vec<Tensor> {
+    batch.tensors().into_iter().map(|tensor| tensor.to_device(Device::Cpu).to_kind(Kind::Float).copy()).collect()
+}
+
+fn take(feed: &mut Feed, count: usize) -> Vec<Vec<Tensor>> {
+    let mut input = None;
+    let mut next = || {
+        feed.next(&mut input).unwrap();
+        values(input.as_ref().unwrap())
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// What one thread makes, one batch after the other.
+fn reference(dataset: &Arc<Dataset>, count: usize) -> Vec<Vec<Tensor>> {
+    take(&mut Feed::start(producer(dataset, CPU, 0, Delays::default(), &config()), 0).unwrap(), count)
+}
+
+fn assert_close(found: &[Vec<Tensor>], wanted: &[Vec<Tensor>], tolerance: f64) {
+    assert_eq!(found.len(), wanted.len());
+    for (number, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        for (part, (a, b)) in found.iter().zip(wanted).enumerate() {
+            let error = if a.numel() == 0 { 0.0 } else { (a - b).abs().max().double_value(&[]) };
+            assert!(error <= tolerance, "batch {number}, tensor {part}: off by {error}");
+        }
+    }
+}
+
+#[test]
+fn a_ring_delivers_what_one_thread_makes_however_slow_a_stage_is() {
+    let (_dir, dataset) = dataset(|_| ());
+    let wanted = reference(&dataset, 10);
+    let ms = Duration::from_millis;
+    let slow = [
+        Delays::default(),
+        Delays { load: ms(4), ..Delays::default() },
+        Delays { features: ms(4), ..Delays::default() },
+        Delays { transfer: ms(4), ..Delays::default() },
+    ];
+    for (index, delays) in slow.into_iter().enumerate() {
+        for slots in [1, 3] {
+            let mut feed = Feed::start(producer(&dataset, CPU, 1 + index, delays, &config()), slots).unwrap();
+            assert_close(&take(&mut feed, 10), &wanted, 0.0);
+        }
+    }
+}
+
+#[test]
+fn a_slot_is_not_touched_while_it_is_read() {
+    let (_dir, dataset) = dataset(|_| ());
+    let wanted = reference(&dataset, 12);
+    let mut made = producer(&dataset, CPU, 2, Delays::default(), &config());
+    made.poison_slots();
+    let mut feed = Feed::start(made, 2).unwrap();
+    assert_close(&take(&mut feed, 12), &wanted, 0.0);
+}
+
+/// The next batch's features are made while the step sleeps: that is what the ring is for.
+#[test]
+fn batches_are_made_during_the_step() {
+    let (_dir, dataset) = dataset(|_| ());
+    let delays = Delays { features: Duration::from_millis(10), ..Delays::default() };
+    let mut feed = Feed::start(producer(&dataset, CPU, 2, delays, &config()), 3).unwrap();
+    let (mut input, mut last_end, mut overlapped) = (None, None::<Mark>, 0);
+    for _ in 0..8 {
+        let delivery = feed.next(&mut input).unwrap();
+        let made_before = |end: &Mark| delivery.trace.features.start.ms_until(end).is_some_and(|ms| ms > 0.0);
+        overlapped += usize::from(last_end.as_ref().is_some_and(made_before));
+        sleep(Duration::from_millis(20));
+        last_end = Some(Mark::now(Device::Cpu).unwrap());
+    }
+    assert!(overlapped >= 6, "{overlapped} of 7 batches were begun before the step before them had ended");
+}
+
+#[test]
+fn a_feed_that_fails_is_an_error_and_no_hang() {
+    let (_dir, dataset) = dataset(|moment| {
+        if let crate::loader::tests::Moment::Clip(7) = moment {
+            panic!("planted");
+        }
+    });
+    let mut feed = Feed::start(producer(&dataset, CPU, 2, Delays::default(), &config()), 3).unwrap();
+    let mut input = None;
+    let error = (0..20).find_map(|_| feed.next(&mut input).err()).expect("the planted clip is in every epoch");
+    assert!(format!("{error:#}").contains("planted"), "{error:#}");
+    assert!(feed.next(&mut input).is_err());
+}
+
+#[test]
+fn the_time_of_the_feed_is_accounted_for() {
+    let (_dir, dataset) = dataset(|_| ());
+    let delays = Delays { load: Duration::from_millis(15), ..Delays::default() };
+    let mut feed = Feed::start(producer(&dataset, CPU, 1, delays, &config()), 2).unwrap();
+    let before = feed.snapshot();
+    take(&mut feed, 10);
+    let since = feed.snapshot().since(&before);
+    let stage = since.stage("feed").unwrap();
+    // The loader is the slow stage, so the feed waits for it and the ring is empty most of the time.
+    assert!(stage.blocked_empty > stage.busy && stage.blocked_empty > stage.blocked_full, "{stage:?}");
+    assert!(since.queue("ring").unwrap().empty > 0.5, "{since:?}");
+}
+
+#[test]
+fn augmentation_depends_on_the_seed_and_the_place_alone() {
+    let (_dir, dataset) = dataset(|_| ());
+    let mut config = config();
+    (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (Some(20.0), 2.0);
+    let run =
+        |config: &Config| take(&mut Feed::start(producer(&dataset, CPU, 0, Delays::default(), config), 0).unwrap(), 4);
+    let (first, again, plain) = (run(&config), run(&config), reference(&dataset, 4));
+    assert_close(&first, &again, 0.0);
+    let (mel, plain_mel) = (&first[0][1], &plain[0][1]);
+    assert!((mel - plain_mel).abs().max().double_value(&[]) > 0.05);
+    // References are never changed.
+    assert_close(&[vec![first[0][2].copy()]], &[vec![plain[0][2].copy()]], 0.0);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
+    torchx::cuda::load().unwrap();
+    let (_dir, dataset) = dataset(|_| ());
+    let wanted = reference(&dataset, 12);
+    let gpu = Device::Cuda(0);
+    for route in [None, Some(Route::Staged)] {
+        for roles in [Roles { data: gpu, model: gpu }, Roles { data: Device::Cpu, model: gpu }] {
+            let mut made = producer(&dataset, roles, 2, Delays::default(), &config());
+            route.into_iter().for_each(|route| made.force_route(route));
+            made.poison_slots();
+            let mut feed = Feed::start(made, 3).unwrap();
+            assert_close(&take(&mut feed, 12), &wanted, 1e-3);
+        }
+    }
+}
+
+/// By the GPU's own clock: copy and features of a later batch lie inside an earlier step.
+#[test]
+#[ignore = "needs a GPU"]
+fn transfers_overlap_the_step_on_a_gpu() {
+    torchx::cuda::load().unwrap();
+    let (_dir, dataset) = dataset(|_| ());
+    let gpu = Device::Cuda(0);
+    let made = producer(&dataset, Roles { data: gpu, model: gpu }, 2, Delays::default(), &config());
+    let mut feed = Feed::start(made, 3).unwrap();
+    let (mut input, mut steps) = (None, Vec::new());
+    let weight = Tensor::randn([4096, 4096], (Kind::Float, gpu));
+    for _ in 0..12 {
+        let delivery = feed.next(&mut input).unwrap();
+        let work =
+            || -> Result<Tensor, torchx::Error> { Ok((0..40).fold(weight.copy(), |x, _| x.matmul(&weight) / 64.0)) };
+        let (_, step) = Span::of(gpu, work).unwrap();
+        steps.push((delivery.trace, step));
+    }
+    torchx::cuda::synchronize(gpu).unwrap();
+    let inside = |later: &Span, step: &Span| {
+        step.start.ms_until(&later.start).unwrap() > 0.0 && later.end.ms_until(&step.end).unwrap() > 0.0
+    };
+    let overlaps = |of: fn(&Trace) -> &Span| {
+        let later = |n: usize| steps.get(n + 1..).unwrap().iter().any(|(trace, _)| inside(of(trace), &steps[n].1));
+        (0..steps.len() - 1).filter(|&n| later(n)).count()
+    };
+    let copies = overlaps(|trace| trace.to_device.as_ref().unwrap());
+    let features = overlaps(|trace| &trace.features);
+    assert!(copies >= 6 && features >= 6, "{copies} copies and {features} feature passes ran inside earlier steps");
+}

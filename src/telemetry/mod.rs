@@ -1,0 +1,11 @@
+//! What a run measures about itself: where its time goes, how steady its steps are, whether memory grows, what its GPUs
+//! do. Imports nothing of the project, so the loader, the feed and the training loop can all use it.
+
+pub mod clock;
+pub mod gpu;
+pub mod leak;
+mod spread;
+pub mod status;
+pub mod window;
+
+pub use spread::Spread;

@@ -1,0 +1,74 @@
+//! Mean, deviation and extremes of figures that come one by one.
+
+/// Welford's recurrence (1962): no sum of squares, so no cancellation however large the mean is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    pub count: u64,
+    pub mean: f64,
+    pub min: f64,
+    pub max: f64,
+    squares: f64,
+}
+
+impl Spread {
+    pub fn add(&mut self, x: f64) {
+        self.count += 1;
+        let from_mean = x - self.mean;
+        self.mean += from_mean / self.count as f64;
+        self.squares += from_mean * (x - self.mean);
+        (self.min, self.max) = match self.count {
+            1 => (x, x),
+            _ => (self.min.min(x), self.max.max(x)),
+        };
+    }
+
+    /// Over all figures (÷ n), not an estimate from a sample.
+    pub fn std(&self) -> f64 {
+        (self.squares / self.count.max(1) as f64).sqrt()
+    }
+
+    /// Coefficient of variation: deviation ÷ mean. 0 where the mean is.
+    pub fn cv(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { self.std() / self.mean }
+    }
+
+    /// `None` before the first figure.
+    pub fn known(self) -> Option<Spread> {
+        (self.count > 0).then_some(self)
+    }
+}
+
+impl FromIterator<f64> for Spread {
+    fn from_iter<I: IntoIterator<Item = f64>>(figures: I) -> Self {
+        let mut spread = Spread::default();
+        figures.into_iter().for_each(|x| spread.add(x));
+        spread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_two_pass_formulas(figures in prop::collection::vec(-1e3..1e3f64, 1..200), offset in 0.0..1e9f64) {
+            let figures: Vec<f64> = figures.iter().map(|x| x + offset).collect();
+            let spread: Spread = figures.iter().copied().collect();
+            let mean = figures.iter().sum::<f64>() / figures.len() as f64;
+            let variance = figures.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / figures.len() as f64;
+            prop_assert!((spread.mean - mean).abs() <= 1e-12 * offset.max(1e3));
+            prop_assert!((spread.std() - variance.sqrt()).abs() <= 1e-5);
+            prop_assert_eq!(spread.min, figures.iter().copied().fold(f64::INFINITY, f64::min));
+            prop_assert_eq!(spread.max, figures.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        }
+    }
+
+    #[test]
+    fn nothing_and_one_figure() {
+        assert_eq!(Spread::default().known(), None);
+        let one: Spread = [3.0].into_iter().collect();
+        assert_eq!((one.mean, one.std(), one.cv(), one.min, one.max), (3.0, 0.0, 0.0, 3.0, 3.0));
+    }
+}

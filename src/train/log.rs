@@ -1,0 +1,233 @@
+//! What a run tells while it runs: figures for files, a line for the terminal, warnings for both.
+
+use super::memory::{Usage, Watch};
+use super::metrics::Metrics;
+use super::pulse::{Pulse, Stages};
+use super::step::{Done, Learner, Reading, Step};
+use super::{Outcome, Surroundings, note};
+use crate::config::Config;
+use crate::feed::Feed;
+use crate::telemetry::clock::Snapshot;
+use crate::telemetry::gpu::Sampler;
+use crate::telemetry::status::Figures;
+use crate::telemetry::window::Summary;
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Steps that are not like the rest: lazy set-up, then capture.
+const WARM_UP_STEPS: u64 = 6;
+/// Of the status line, beside a bar on a usual terminal.
+const STATUS_COLUMNS: usize = 100;
+const MIB: f64 = (1u64 << 20) as f64;
+
+pub struct Log<'a> {
+    pub metrics: Metrics,
+    config: &'a Config,
+    bar: &'a ProgressBar,
+    pulse: Pulse,
+    memory: Watch,
+    names: Names,
+    rate: f64,
+    feed_before: Snapshot,
+    gpus: Option<Sampler>,
+    /// One GPU has both roles, so there is one reading.
+    shared: bool,
+    steps: u64,
+    /// Until the first step was told.
+    began: Option<Instant>,
+    proposed: bool,
+    failures_told: usize,
+}
+
+struct Names {
+    losses: &'static [&'static str],
+    /// Of the losses that make up the sum.
+    summed: usize,
+    norms: Vec<String>,
+}
+
+impl<'a> Log<'a> {
+    pub fn create<L: Learner>(
+        around: &Surroundings<'a>,
+        log_dir: &Path,
+        step: &Step<L>,
+        resumed_at: Option<u64>,
+    ) -> Result<Self> {
+        let config = around.config;
+        let mut metrics = Metrics::create(log_dir, resumed_at)?;
+        metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
+        let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
+        Ok(Log {
+            metrics,
+            config,
+            bar: around.bar,
+            pulse: Pulse::of(around, WARM_UP_STEPS),
+            memory: Watch::new(around.roles, around.caps),
+            names: Names {
+                losses: step.learner.loss_names(),
+                summed: step.learner.summed(),
+                norms: step.groups.iter().map(|group| norm(group.name)).collect(),
+            },
+            rate: 0.0,
+            feed_before: Snapshot::default(),
+            gpus: sampler(around),
+            shared: around.roles.data == around.roles.model,
+            steps: around.expected_steps(),
+            began: Some(around.began),
+            proposed: false,
+            failures_told: 0,
+        })
+    }
+
+    pub fn stepped(&mut self, step: u64, done: Done, rate: f64) {
+        self.rate = rate;
+        self.pulse.add(step, done);
+    }
+
+    /// What follows `step` is not part of the next one's time.
+    pub fn interrupt(&mut self, step: u64) {
+        self.pulse.interrupt(step);
+    }
+
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        self.memory.explain(error, self.config)
+    }
+
+    /// Writes the readings that have arrived. `wait`: all that were asked for. The inner result is about the files.
+    pub fn read<L: Learner>(
+        &mut self,
+        step: &mut Step<L>,
+        feed: &Feed,
+        wait: bool,
+        outcome: &mut Outcome,
+    ) -> Result<Result<()>> {
+        while let Some(reading) = torchx::catch(|| step.poll(wait))?? {
+            self.tell_first_step(reading.at);
+            let loss = reading.means[..self.names.summed].iter().sum::<f64>();
+            self.ensure_finite(loss, reading.at)?;
+            outcome.first_loss.get_or_insert(loss);
+            outcome.last_loss = Some(loss);
+            let usage = self.memory.usage(feed);
+            let figures = self.figures(&reading, loss, &usage, feed);
+            self.warn(reading.at, &usage, feed);
+            if let Err(error) = self.metrics.log(reading.at, &figures) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn tell_first_step(&mut self, step: u64) {
+        if let Some(began) = self.began.take() {
+            note(self.bar, &format!("step {step} was done {:.1} s after the start", began.elapsed().as_secs_f64()));
+        }
+    }
+
+    fn ensure_finite(&self, loss: f64, step: u64) -> Result<()> {
+        ensure!(
+            loss.is_finite(),
+            "the loss is not finite at step {step}\nhint: lower the learning rate (now {:.1e}) and go on with --resume \
+             from the last checkpoint, which is intact",
+            self.rate
+        );
+        Ok(())
+    }
+
+    fn figures(&mut self, reading: &Reading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
+        let mut figures = vec![("loss".to_owned(), loss)];
+        let names = self.names.losses.iter().map(|name| (*name).to_owned()).chain(self.names.norms.iter().cloned());
+        figures.extend(names.zip(reading.means.iter().copied()));
+        figures.push(("skipped_steps".into(), reading.skipped_steps as f64));
+        figures.push(("learning_rate".into(), self.rate));
+        if let Some((summary, stages)) = self.pulse.close(reading.at) {
+            figures.extend(stage_figures(&stages));
+            if let Some(warning) = &summary.warning {
+                note(self.bar, &format!("warning: {warning}"));
+            }
+            let told = self.told(reading.at, loss, summary);
+            self.bar.set_message(told.line(STATUS_COLUMNS));
+            figures.extend(told.scalars().into_iter().skip(1).map(|(name, value)| (name.to_owned(), value)));
+        }
+        figures.extend(self.feed_figures(feed));
+        figures.extend(memory_figures(usage));
+        figures
+    }
+
+    fn told(&self, step: u64, loss: f64, window: Summary) -> Figures {
+        let left = self.steps.saturating_sub(step) as f64 * window.step_ms.mean / 1e3;
+        let mut readings = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
+        let data_gpu = if self.shared || readings.len() < 2 { None } else { readings.pop() };
+        let eta = Some(Duration::from_secs_f64(left));
+        Figures { step, steps: self.steps, loss, window, eta, model_gpu: readings.pop(), data_gpu }
+    }
+
+    /// Shares of the feed thread's time, and how full the queues are.
+    fn feed_figures(&mut self, feed: &Feed) -> Vec<(String, f64)> {
+        let (now, loader) = (feed.snapshot(), feed.loader().gauges());
+        let since = now.since(&self.feed_before);
+        self.feed_before = now;
+        let mut figures =
+            vec![("loader/ready_batches", loader.ready as f64), ("loader/workers", loader.workers as f64)];
+        if let Some(thread) = since.stage("feed") {
+            figures.extend([
+                ("feed/busy", thread.busy),
+                ("feed/blocked_on_empty", thread.blocked_empty),
+                ("feed/blocked_on_full", thread.blocked_full),
+            ]);
+        }
+        if let Some(ring) = since.queue("ring") {
+            figures.extend([("ring/mean_batches", ring.mean_len), ("ring/empty", ring.empty)]);
+        }
+        figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn warn(&mut self, step: u64, usage: &Usage, feed: &Feed) {
+        if let Some(finding) = self.memory.observe(step, usage) {
+            note(self.bar, &format!("warning: {finding}"));
+        }
+        if !self.proposed && step > WARM_UP_STEPS {
+            self.proposed = true;
+            self.memory.proposal(usage).iter().for_each(|text| note(self.bar, text));
+        }
+        let failures = feed.loader().failures();
+        for failure in &failures[self.failures_told..] {
+            note(self.bar, &format!("warning: {}: left out: {}", failure.path.display(), failure.reason));
+        }
+        self.failures_told = failures.len();
+    }
+}
+
+fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
+    let spreads = [
+        ("stage/load_wait_ms", stages.load_wait_ms),
+        ("stage/host_to_device_ms", stages.to_device_ms),
+        ("stage/features_ms", stages.features_ms),
+        ("stage/device_to_device_ms", stages.transfer_ms),
+        ("stage/compute_ms", stages.compute_ms),
+        ("stage/starved_ms", stages.starved_ms),
+        ("wait_ms", stages.host_wait_ms),
+    ];
+    spreads.into_iter().filter_map(|(name, spread)| Some((name.to_owned(), spread.known()?.mean))).collect()
+}
+
+/// The driver's view of the run's GPUs: model first. A machine without it loses these figures and nothing else.
+fn sampler(around: &Surroundings) -> Option<Sampler> {
+    let address = |device| torchx::cuda::facts(device).ok().map(|facts| facts.pci_bus_id);
+    let mut addresses: Vec<String> = [around.roles.model, around.roles.data].into_iter().filter_map(address).collect();
+    addresses.dedup();
+    (!addresses.is_empty()).then(|| Sampler::start(&addresses).ok()).flatten()
+}
+
+fn memory_figures(usage: &Usage) -> Vec<(String, f64)> {
+    let of = |name: &str, bytes: Option<u64>| Some((name.to_owned(), bytes? as f64 / MIB));
+    let parts = [
+        of("memory/data_mib", usage.data.map(|(now, _)| now)),
+        of("memory/data_peak_mib", usage.data.map(|(_, peak)| peak)),
+        of("memory/model_mib", usage.model.map(|(now, _)| now)),
+        of("memory/model_peak_mib", usage.model.map(|(_, peak)| peak)),
+        of("memory/host_mib", usage.host),
+    ];
+    parts.into_iter().flatten().collect()
+}

@@ -1,0 +1,182 @@
+//! Training of a vocoder: on the mel frames of recordings, or on those that a voice makes of them.
+
+use super::checkpoint::{Checkpoint, State};
+use super::data::batch_on;
+use super::group::{Group, Scale};
+use super::metrics::Metrics;
+use super::samples::mel_picture;
+use super::step::{Learner, Step};
+use super::{Course, Outcome, Picture, Place, Start, Surroundings, Validate, activation_kind, import, run};
+use crate::config::{Config, Training};
+use crate::feed::{Batch, Features, MelStats, Purpose};
+use crate::loader::plan;
+use crate::model::{Sampling, Voice};
+use crate::vocoder::{BETAS, Duel};
+use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+
+/// Steps of a voice whose frames are imitated: few, for each is as dear as a training step's forward pass.
+const IMITATION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1.0 };
+/// Log-mel of silence.
+const SILENCE: f64 = -11.512925464970229;
+
+/// Generator and judges, and whose frames they hear.
+pub struct Trainee {
+    duel: Duel,
+    imitation: Option<Imitation>,
+}
+
+/// A voice that speaks the recorded text along the recorded durations.
+struct Imitation {
+    voice: Voice,
+    stats: MelStats,
+    /// Holds the voice's weights.
+    _store: VarStore,
+}
+
+impl Learner for Trainee {
+    fn loss_names(&self) -> &'static [&'static str] {
+        &Duel::NAMES
+    }
+
+    /// The distance of mel frames: what the judges think changes its meaning as they learn.
+    fn summed(&self) -> usize {
+        1
+    }
+
+    fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor {
+        let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
+        self.duel.backward(samples, &self.log_mel(batch), weight)
+    }
+}
+
+impl Trainee {
+    /// Frames to make sound of, not normalised.
+    fn log_mel(&self, batch: &Batch) -> Tensor {
+        match &self.imitation {
+            None => batch.mel.shallow_clone(),
+            Some(imitation) => tch::no_grad(|| imitation.log_mel(batch)),
+        }
+    }
+}
+
+impl Imitation {
+    fn open(checkpoint: &Checkpoint, device: Device, kind: Kind) -> Result<Self> {
+        let store = VarStore::new(device);
+        let tokenizer = &checkpoint.tokenizer;
+        let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
+        let voice = Voice::new(&store.root(), &checkpoint.config.model, vocabulary, languages, kind)?;
+        checkpoint.load_weights("model", &store)?;
+        Ok(Imitation { voice, stats: checkpoint.state.mel_stats, _store: store })
+    }
+
+    fn log_mel(&self, batch: &Batch) -> Tensor {
+        let made = self.stats.restore(&self.voice.imitate(batch, &IMITATION));
+        // Between utterances there is silence, which the voice was never asked for.
+        &made * &batch.frames.mask + (-&batch.frames.mask + 1.0) * SILENCE
+    }
+}
+
+/// What a vocoder's run changes in the config: its own rate and moments, and no references unless a voice needs them.
+pub fn configure(mut config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) -> Config {
+    let training: &mut Training = &mut config.training;
+    training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
+    (training.beta1, training.beta2) = BETAS;
+    match voice {
+        None => config.model.reference_frames = 0,
+        Some(checkpoint) => {
+            let (dim, layers) = (config.model.vocoder_dim, config.model.vocoder_layers);
+            config.model = checkpoint.config.model.clone();
+            (config.model.vocoder_dim, config.model.vocoder_layers) = (dim, layers);
+        }
+    }
+    config
+}
+
+/// `voice`: whose frames to learn from, instead of the recordings'.
+pub fn train_vocoder(around: &Surroundings, place: Place, start: Start, voice: Option<&Checkpoint>) -> Result<Outcome> {
+    let (step, state) = torchx::catch(|| begin(around, &start, voice))??;
+    let purpose = if voice.is_some() { Purpose::Imitation } else { Purpose::Vocoder };
+    let validation = Validation::new(around, purpose, state.mel_stats);
+    let validate = validation.map(|mut validation| -> Validate<Trainee> {
+        Box::new(move |step, metrics, number| {
+            step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
+        })
+    });
+    let nothing_else = |_: &Step<Trainee>, _: u64, _: &Path| Ok(());
+    run(around, place, start.resumed(), Course { step, state, purpose, extras: &nothing_else, validate })
+}
+
+fn begin(around: &Surroundings, start: &Start, voice: Option<&Checkpoint>) -> Result<(Step<Trainee>, State)> {
+    let (config, device) = (around.config, around.roles.model);
+    let kind = activation_kind(&config.training, device)?;
+    tch::manual_seed(config.training.seed as i64);
+    let (generator, judges) = (VarStore::new(device), VarStore::new(device));
+    let duel = Duel::new(&generator, &judges, config, kind);
+    let imitation = voice.map(|checkpoint| Imitation::open(checkpoint, device, kind)).transpose()?;
+    let stats = imitation.as_ref().map_or_else(MelStats::identity, |imitation| imitation.stats);
+    let groups = vec![
+        Group::new("model", generator, &config.training, true)?,
+        Group::new("judges", judges, &config.training, false)?,
+    ];
+    let mut step = Step::new(Trainee { duel, imitation }, groups, &config.training, Scale::new(kind, device), device)?;
+    let state = match start {
+        Start::Resume(checkpoint) => {
+            checkpoint.restore(&mut step)?;
+            checkpoint.state.clone()
+        }
+        Start::From(source) => {
+            for group in &step.groups {
+                import::load(source, group, None, around)?;
+            }
+            State::vocoder(stats)
+        }
+        Start::Fresh => State::vocoder(stats),
+    };
+    Ok((step, state))
+}
+
+/// Held-out speech through the vocoder: its mel distance, and one clip as sound and picture.
+struct Validation<'a> {
+    around: &'a Surroundings<'a>,
+    features: Features,
+}
+
+impl<'a> Validation<'a> {
+    fn new(around: &'a Surroundings, purpose: Purpose, stats: MelStats) -> Option<Self> {
+        let dataset = around.data.validation.as_ref()?;
+        let layout = Arc::new(dataset.layout(&around.data.budget));
+        let features = Features::new(&around.config.unchanged(), layout, stats, purpose, around.roles.model);
+        Some(Validation { around, features })
+    }
+
+    fn run(&mut self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
+        let dataset = self.around.data.validation.as_ref().expect("there is one, or there were no validation");
+        let (mut sum, mut frames) = (0.0, 0.0);
+        for (number, clips) in plan(dataset.lengths(), &self.around.data.budget, 0, 0).iter().enumerate() {
+            let (host, batch) = batch_on(&self.features, dataset, clips, number as u64)?;
+            let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
+            let weight = host.speech_frames() as f64;
+            sum += trainee.duel.loss(samples, &trainee.log_mel(&batch)).double_value(&[]) * weight;
+            frames += weight;
+        }
+        let loss = sum / frames;
+        let logged = metrics.log(step, &[("validation/mel", loss)]).and_then(|()| self.speak(trainee, metrics, step));
+        Ok((loss, logged))
+    }
+
+    fn speak(&self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<()> {
+        let dataset = self.around.data.validation.as_ref().expect("as above");
+        let (host, batch) = batch_on(&self.features, dataset, &[0], 0)?;
+        let frames = host.frame_spans[0].len as i64;
+        let log_mel = trainee.log_mel(&batch).narrow(0, 0, frames);
+        let wave = trainee.duel.generator.waveform(&log_mel);
+        let again = self.features.log_mel_of(&wave).narrow(0, 0, frames);
+        let picture = Picture::stack(&[mel_picture(&log_mel), mel_picture(&again)]);
+        metrics.image("mel/given above, of the sound below", step, &picture)?;
+        metrics.audio("spoken", step, &wave, self.around.config.data.sample_rate)
+    }
+}

@@ -1,0 +1,92 @@
+//! The generator: ConvNeXt blocks over frames (Liu et al. 2022, in one dimension), then for each frame the logarithm of
+//! the magnitudes and the phases of a spectrum. As in Vocos.
+
+use super::conv::Conv;
+use super::istft::Istft;
+use crate::config;
+use crate::model::layers::{LayerNorm, Linear};
+use tch::nn::{Init, Path};
+use tch::{Device, Kind, Tensor};
+
+/// Log-mel values of speech lie around this mean with about this deviation; the first norm evens out what remains.
+const USUAL_MEL: (f64, f64) = (-5.0, 2.0);
+const KERNEL: i64 = 7;
+/// Channels inside a block, as a multiple of those between blocks.
+const WIDENING: i64 = 3;
+
+pub struct Vocoder {
+    embed: Conv,
+    embed_norm: LayerNorm,
+    blocks: Vec<Block>,
+    norm: LayerNorm,
+    head: Linear,
+    istft: Istft,
+    /// Logarithm of the largest magnitude that full scale can have: the sum of a Hann window.
+    loudest: f64,
+    /// Kind of the activations; weights, head and transform stay f32.
+    kind: Kind,
+}
+
+struct Block {
+    depthwise: Conv,
+    norm: LayerNorm,
+    widen: Linear,
+    narrow: Linear,
+    /// `[dim]`, small at first: a deep stack begins as a shallow one.
+    scale: Tensor,
+}
+
+impl Vocoder {
+    pub fn new(path: &Path, config: &config::Model, kind: Kind) -> Self {
+        let (dim, layers) = (config.vocoder_dim, config.vocoder_layers);
+        Vocoder {
+            embed: Conv::new(path / "embed", config.n_mels, dim, &[KERNEL], &[1]),
+            embed_norm: LayerNorm::new(path / "embed_norm", dim),
+            blocks: (0..layers).map(|i| Block::new(path / "block" / i, dim, 1.0 / layers as f64)).collect(),
+            norm: LayerNorm::new(path / "norm", dim),
+            head: Linear::new(path / "head", dim, config.n_fft + 2),
+            istft: Istft::new(config, path.device()),
+            loudest: (config.n_fft as f64 / 2.0).ln(),
+            kind,
+        }
+    }
+
+    /// # Shapes
+    /// - log_mel: `[batch, frames, n_mels]`, natural logarithm of magnitudes, not normalised, f32
+    /// - output: `[batch, frames * hop]`, f32
+    pub fn forward(&self, log_mel: &Tensor) -> Tensor {
+        let (mean, deviation) = USUAL_MEL;
+        let mel = ((log_mel - mean) / deviation).to_kind(self.kind);
+        let first = self.embed_norm.forward(&self.embed.forward(&mel.transpose(1, 2)).transpose(1, 2));
+        let last = self.blocks.iter().fold(first, |x, block| block.forward(&x));
+        let halves = self.head.forward(&self.norm.forward(&last).to_kind(Kind::Float)).chunk(2, -1);
+        // Held before the exponential: beyond it an infinity would make the gradient no number.
+        let magnitude = halves[0].clamp_max(self.loudest).exp();
+        self.istft.forward(&(&magnitude * halves[1].cos()), &(&magnitude * halves[1].sin()))
+    }
+
+    /// `log_mel`: `[frames, n_mels]`, natural logarithm of magnitudes, not normalised → samples.
+    pub fn waveform(&self, log_mel: &Tensor) -> Vec<f32> {
+        let wave = tch::no_grad(|| self.forward(&log_mel.unsqueeze(0)).squeeze_dim(0).to_device(Device::Cpu));
+        Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
+    }
+}
+
+impl Block {
+    fn new(path: Path, dim: i64, scale: f64) -> Self {
+        Block {
+            depthwise: Conv::depthwise(&path / "depthwise", dim, KERNEL),
+            norm: LayerNorm::new(&path / "norm", dim),
+            widen: Linear::new(&path / "widen", dim, WIDENING * dim),
+            narrow: Linear::new(&path / "narrow", WIDENING * dim, dim),
+            scale: path.var("scale", &[dim], Init::Const(scale)),
+        }
+    }
+
+    /// `[batch, frames, dim]` in and out.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let local = self.depthwise.forward(&x.transpose(1, 2)).transpose(1, 2);
+        let wide = self.widen.forward(&self.norm.forward(&local)).gelu("tanh");
+        x + self.narrow.forward(&wide) * self.scale.to_kind(x.kind())
+    }
+}

@@ -1,0 +1,17 @@
+//! The vocoder: log-mel frames to waveform. Vocos (Siuzdak 2023, arXiv 2306.00814): the network works at the rate of
+//! frames and an inverse STFT does the rest, so speaking costs little even on a CPU.
+//!
+//! It is trained as a duel: the generator brings mel frames back to sound, the judges learn to tell that sound from
+//! recordings, and the generator learns from what they notice.
+
+mod conv;
+mod duel;
+mod generator;
+mod istft;
+mod judges;
+mod loss;
+#[cfg(test)]
+mod tests;
+
+pub use duel::{BETAS, Duel};
+pub use generator::Vocoder;

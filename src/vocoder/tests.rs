@@ -1,0 +1,220 @@
+//! The duel on the CPU: who learns from what, what segments hold, and one signal learned by heart.
+
+use super::*;
+use crate::config::Config;
+use crate::feed::MelExtractor;
+use crate::train::named_parameters;
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+use torchx::AdamW;
+
+const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
+const FRAMES: i64 = 32;
+
+fn weight(share: f32) -> Tensor {
+    Tensor::from(share)
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    (config.data.sample_rate, config.training.vocoder_segment_frames) = (8_000, 16);
+    (config.model.n_fft, config.model.hop_length, config.model.n_mels) = (256, 64, 32);
+    (config.model.vocoder_dim, config.model.vocoder_layers) = (48, 2);
+    config
+}
+
+/// Generator's store, judges' store, and the two.
+fn duel(config: &Config, device: Device) -> (VarStore, VarStore, Duel) {
+    tch::set_num_threads(1); // tests run side by side, and these tensors are tiny
+    tch::manual_seed(1);
+    let (generator, judges) = (VarStore::new(device), VarStore::new(device));
+    let duel = Duel::new(&generator, &judges, config, Kind::Float);
+    (generator, judges, duel)
+}
+
+/// Two tones, bursts of noise and a quiet ground, with their log-mel frames.
+fn signal(config: &Config) -> (Tensor, Tensor) {
+    let rate_hz = config.data.sample_rate;
+    let time = Tensor::arange(FRAMES * config.model.hop_length, ON_CPU) / f64::from(rate_hz);
+    let tone = |hz: f64| (&time * (std::f64::consts::TAU * hz)).sin() * 0.2;
+    let bursts = (&time * 20.0).sin().gt(0.7).to_kind(Kind::Float) * time.randn_like() * 0.1;
+    let samples = tone(220.0) + tone(1318.5) + bursts + time.randn_like() * 0.003;
+    let log_mel = MelExtractor::new(&config.model, rate_hz, Device::Cpu).log_mel(&samples);
+    (samples, log_mel)
+}
+
+fn gradients(store: &VarStore) -> Vec<(String, Tensor)> {
+    named_parameters(store).into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect()
+}
+
+#[test]
+fn every_parameter_of_both_sides_gets_a_gradient() {
+    let config = config();
+    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (samples, log_mel) = signal(&config);
+    let losses = duel.backward(&samples, &log_mel, &weight(1.0));
+    assert_eq!(losses.size(), [Duel::NAMES.len() as i64]);
+    assert!(!losses.requires_grad());
+    for (name, gradient) in gradients(&generator).into_iter().chain(gradients(&judges)) {
+        let largest = gradient.abs().max().double_value(&[]);
+        assert!(largest > 0.0 && largest.is_finite(), "{name}: largest gradient {largest}");
+    }
+}
+
+#[test]
+fn neither_side_changes_the_gradients_of_the_other() {
+    let config = config();
+    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (samples, log_mel) = signal(&config);
+    let waves = samples.view([1, -1]);
+    let made = duel.generator.forward(&log_mel.unsqueeze(0));
+    let (recorded, _) = duel.teach_judges(&waves, &made.detach(), &weight(1.0));
+    assert!(named_parameters(&generator).iter().all(|(_, tensor)| !tensor.grad().defined()));
+    let before = gradients(&judges);
+    let _ = duel.teach_generator(&waves, &made, &recorded, &weight(1.0));
+    for ((name, before), (_, after)) in before.iter().zip(gradients(&judges)) {
+        assert_eq!(before, &after, "{name} learned from the generator's loss");
+    }
+    assert!(named_parameters(&judges).iter().all(|(_, tensor)| tensor.requires_grad()));
+}
+
+#[test]
+fn gradients_of_two_halves_add_up() {
+    let config = config();
+    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (samples, log_mel) = signal(&config);
+    // As long as a segment: then there is but one to draw.
+    let (samples, log_mel) = (samples.narrow(0, 0, 16 * 64), log_mel.narrow(0, 0, 16));
+    let _ = duel.backward(&samples, &log_mel, &weight(1.0));
+    let both = || gradients(&generator).into_iter().chain(gradients(&judges)).collect::<Vec<_>>();
+    let all = both();
+    let _ = duel.backward(&samples, &log_mel, &weight(0.5));
+    let _ = duel.backward(&samples, &log_mel, &weight(0.5));
+    for ((name, one), (_, two)) in all.iter().zip(&both()) {
+        let scale = one.abs().max().double_value(&[]);
+        assert!((one * 2.0 - two).abs().max().double_value(&[]) < 1e-4 * scale, "{name}");
+    }
+}
+
+#[test]
+fn segments_are_stretches_of_the_batch() {
+    // Each frame and each of its samples holds the frame's number.
+    let (frames, hop) = (50, 4);
+    let numbers = Tensor::arange(frames, ON_CPU);
+    let log_mel = numbers.view([frames, 1]).expand([frames, 3], false).contiguous();
+    let samples = numbers.view([frames, 1]).expand([frames, hop], false).contiguous().view(-1);
+    let mut seen = Vec::new();
+    for _ in 0..200 {
+        let segments = duel::Segments::draw(&samples, &log_mel, 8);
+        // Half of 50 frames, in whole segments of 8.
+        assert_eq!((segments.log_mel.size(), segments.waves.size()), (vec![3, 8, 3], vec![3, 32]));
+        let first = segments.log_mel.narrow(1, 0, 1);
+        assert_eq!(&segments.log_mel - first, Tensor::arange(8, ON_CPU).view([1, 8, 1]).expand([3, 8, 3], false));
+        assert_eq!(segments.waves.view([3, 8, hop]).select(2, hop - 1), segments.log_mel.select(2, 0));
+        seen.extend(Vec::<f32>::try_from(segments.log_mel.select(2, 0).select(1, 0)).unwrap());
+    }
+    let (least, most) = seen.iter().fold((f32::MAX, f32::MIN), |(a, b), &start| (a.min(start), b.max(start)));
+    assert_eq!((least, most), (0.0, 42.0), "segments start anywhere, and end inside the batch");
+    // A batch shorter than a segment is one.
+    assert_eq!(duel::Segments::draw(&samples, &log_mel, 64).log_mel.size(), [1, 50, 3]);
+}
+
+#[test]
+fn judges_see_each_wave_alone() {
+    let config = config();
+    let (_, _, duel) = duel(&config, Device::Cpu);
+    let waves = Tensor::randn([3, 1000], ON_CPU);
+    let together = duel.judges.forward(&waves);
+    let alone = duel.judges.forward(&waves.narrow(0, 1, 1));
+    for (together, alone) in together.iter().zip(&alone) {
+        for (a, b) in together.features.iter().zip(&alone.features).chain([(&together.score, &alone.score)]) {
+            let rows = b.size()[0];
+            assert!((a.narrow(0, rows, rows) - b).abs().max().double_value(&[]) < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn one_signal_can_be_learned_by_heart() {
+    let config = config();
+    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (samples, log_mel) = signal(&config);
+    let optimizer = |store: &VarStore| {
+        let parameters = named_parameters(store).into_iter().map(|(_, tensor)| (tensor, false));
+        AdamW::new(
+            parameters,
+            torchx::adamw::Options { lr: 2e-3, beta1: BETAS.0, beta2: BETAS.1, ..Default::default() },
+        )
+    };
+    let mut optimizers = [optimizer(&generator).unwrap(), optimizer(&judges).unwrap()];
+    let loss = || duel.loss(&samples, &log_mel).double_value(&[]);
+    let before = loss();
+    for _ in 0..150 {
+        let _ = duel.backward(&samples, &log_mel, &weight(1.0));
+        for optimizer in &mut optimizers {
+            optimizer.step(None).unwrap();
+            optimizer.zero_grad().unwrap();
+        }
+    }
+    let after = loss();
+    assert!(after < before / 3.0, "mel distance {before:.3} → {after:.3}");
+    let wave = duel.generator.waveform(&log_mel);
+    assert_eq!(wave.len() as i64, samples.size()[0]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
+    torchx::cuda::load().unwrap();
+    torchx::require_full_f32().unwrap();
+    let (config, gpu) = (config(), Device::Cuda(0));
+    let (samples, log_mel) = signal(&config);
+    // As long as a segment: then there is but one to draw.
+    let (samples, log_mel) = (samples.narrow(0, 0, 16 * 64), log_mel.narrow(0, 0, 16));
+    let here = duel(&config, Device::Cpu);
+    let there = duel(&config, gpu);
+    for (from, to) in [(&here.0, &there.0), (&here.1, &there.1)] {
+        for ((_, from), (_, mut to)) in named_parameters(from).into_iter().zip(named_parameters(to)) {
+            tch::no_grad(|| to.copy_(&from));
+        }
+    }
+    let cpu_losses = here.2.backward(&samples, &log_mel, &weight(1.0));
+    let losses = there
+        .2
+        .backward(&samples.to_device(gpu), &log_mel.to_device(gpu), &weight(1.0).to_device(gpu))
+        .to_device(Device::Cpu);
+    assert!((&losses - &cpu_losses).abs().max().double_value(&[]) < 1e-2, "{cpu_losses:?} on the CPU, {losses:?}");
+    for (cpu, gpu) in [(&here.0, &there.0), (&here.1, &there.1)] {
+        for ((name, wanted), (_, found)) in gradients(cpu).iter().zip(gradients(gpu)) {
+            let error = (found.to_device(Device::Cpu) - wanted).norm().double_value(&[]);
+            let scale = wanted.norm().double_value(&[]).max(1e-3);
+            assert!(error < 3e-2 * scale, "{name}: gradients differ by {:.1e} of their size", error / scale);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_pass_draws_new_segments_at_each_replay() {
+    torchx::cuda::load().unwrap();
+    let (config, gpu) = (config(), Device::Cuda(0));
+    let (generator, judges) = (VarStore::new(gpu), VarStore::new(gpu));
+    let duel = Duel::new(&generator, &judges, &config, Kind::BFloat16);
+    let (samples, log_mel) = signal(&config);
+    let (samples, log_mel) = (samples.to_device(gpu), log_mel.to_device(gpu));
+    let losses = Tensor::zeros([Duel::NAMES.len() as i64], (Kind::Float, gpu));
+    let pass = || losses.shallow_clone().copy_(&duel.backward(&samples, &log_mel, &weight(1.0)));
+    (0..3).for_each(|_| pass());
+    let (graph, ()) = torchx::Graph::capture(gpu, None, || {
+        pass();
+        Ok::<_, torchx::Error>(())
+    })
+    .unwrap();
+    let replay = || {
+        graph.replay().unwrap();
+        Vec::<f32>::try_from(losses.to_device(Device::Cpu)).unwrap()
+    };
+    let (first, second) = (replay(), replay());
+    assert!(first.iter().chain(&second).all(|loss| loss.is_finite()), "{first:?}, {second:?}");
+    assert_ne!(first, second);
+}
