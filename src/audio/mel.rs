@@ -6,6 +6,7 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 use std::f32::consts::{FRAC_1_SQRT_2, LN_2};
 use std::f64::consts::TAU;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Quieter bins count as this loud: about -100 dB of full scale.
@@ -107,11 +108,9 @@ fn ln(x: f32) -> f32 {
 
 impl Band {
     fn new(row: &[f32]) -> Self {
-        let heard = |weight: &f32| *weight > 0.0;
-        let first_bin = row.iter().position(heard).unwrap_or(0);
-        let end = row.iter().rposition(heard).map_or(first_bin, |last| last + 1);
+        let bins = heard(row);
         let pad = |part: &[f32]| std::array::from_fn(|lane| part.get(lane).copied().unwrap_or(0.0));
-        Band { first_bin, weights: row[first_bin..end].chunks(LANES).map(pad).collect() }
+        Band { first_bin: bins.start, weights: row[bins].chunks(LANES).map(pad).collect() }
     }
 
     /// `magnitudes` has `LANES` zeros at its end, for the padding of the highest band.
@@ -122,6 +121,13 @@ impl Band {
         }
         sums.iter().sum()
     }
+}
+
+/// The bins that a row of the filterbank hears; none where the band is narrower than a bin.
+pub fn heard(row: &[f32]) -> Range<usize> {
+    let some = |weight: &f32| *weight > 0.0;
+    let first = row.iter().position(some).unwrap_or(0);
+    first..row.iter().rposition(some).map_or(first, |last| last + 1)
 }
 
 /// # Shapes

@@ -36,6 +36,11 @@ impl Augment {
         }
     }
 
+    /// Whether it changes anything.
+    pub fn is_on(&self) -> bool {
+        self.noise_snr_db.is_some() || self.pitch_semitones != 0.0
+    }
+
     /// White noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
     /// `[frames * hop]`.
     pub fn noise(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {

@@ -3,6 +3,7 @@
 use super::augment::Augment;
 use super::batch::{Batch, Sound};
 use super::mel::{MelExtractor, MelStats};
+use super::mel_kernel::{MelKernel, Rows};
 use crate::config::Config;
 use crate::loader::{BlockLayout, GAP, Position, Section, SoundKind};
 use std::sync::Arc;
@@ -24,13 +25,25 @@ pub struct Features {
     layout: Arc<BlockLayout>,
     purpose: Purpose,
     augment: Augment,
+    /// Where there is one, it makes all frames.
+    kernel: Option<MelKernel>,
 }
 
 impl Features {
-    pub fn new(config: &Config, layout: Arc<BlockLayout>, stats: MelStats, purpose: Purpose, device: Device) -> Self {
-        let extractor = MelExtractor::new(&config.model, config.data.sample_rate, device);
+    pub fn new(
+        config: &Config,
+        layout: Arc<BlockLayout>,
+        stats: MelStats,
+        purpose: Purpose,
+        device: Device,
+    ) -> Result<Self, torchx::Error> {
+        let rate_hz = config.data.sample_rate;
+        let extractor = MelExtractor::new(&config.model, rate_hz, device);
         let augment = Augment::new(&config.data, config.training.seed, device);
-        Features { extractor, stats, layout, purpose, augment }
+        // Augmentation changes samples before the window and spectra before the bands.
+        let plain = layout.kind == SoundKind::Pcm && !augment.is_on();
+        let kernel = if plain { MelKernel::new(&config.model, rate_hz, device)? } else { None };
+        Ok(Features { extractor, stats, layout, purpose, augment, kernel })
     }
 
     pub fn device(&self) -> Device {
@@ -51,13 +64,12 @@ impl Features {
     pub fn batch(&self, block: &Tensor, at: &Position) -> Batch {
         let tables = part(block, &self.layout.tables, Kind::Int);
         let mut batch = Batch::new(tables, self.silent(), &self.layout);
-        let (mel, samples) = self.log_mel(block, &self.layout.sound, Some((&batch, at)));
-        batch.mel = self.stats.apply(&mel);
-        if self.purpose != Purpose::Vocoder {
-            batch.mel = &batch.mel * &batch.frames.mask;
-        }
-        batch.reference = self.reference(block, &batch);
-        batch.samples = samples.filter(|_| self.purpose != Purpose::Voice);
+        let heard = self.purpose != Purpose::Voice && self.layout.kind == SoundKind::Pcm;
+        batch.samples = heard.then(|| samples(block, &self.layout.sound));
+        (batch.mel, batch.reference) = match &self.kernel {
+            Some(kernel) => self.in_one(kernel, block, &batch).expect("shapes are fixed by construction"),
+            None => (self.mel(block, &batch, at), self.reference(block, &batch)),
+        };
         batch
     }
 
@@ -66,44 +78,61 @@ impl Features {
         Sound { mel: none(), reference: none(), samples: None }
     }
 
-    /// Log-mel frames of what the cache holds, `[frames, n_mels]`, and the samples where it holds those. Only speech
-    /// that is trained on is augmented (`speech`), and never what a voice is cloned from.
-    fn log_mel(
-        &self,
-        block: &Tensor,
-        section: &Section,
-        speech: Option<(&Batch, &Position)>,
-    ) -> (Tensor, Option<Tensor>) {
-        match self.layout.kind {
-            SoundKind::Mel { n_mels } => {
-                let frames = part(block, section, Kind::Half).to_kind(Kind::Float);
-                (frames.view([-1, n_mels as i64]), None)
-            }
-            SoundKind::Pcm => {
-                let samples = part(block, section, Kind::Int16).to_kind(Kind::Float) / 32768.0;
-                let magnitude = match speech {
-                    Some((batch, at)) => {
-                        let magnitude = self.extractor.magnitude(&self.augment.noise(&samples, batch, at));
-                        self.augment.pitch(&magnitude, batch, at)
-                    }
-                    None => self.extractor.magnitude(&samples),
-                };
-                (self.extractor.bands(&magnitude), Some(samples))
-            }
+    /// Speech and references, one launch each.
+    fn in_one(&self, kernel: &MelKernel, block: &Tensor, batch: &Batch) -> Result<(Tensor, Tensor), torchx::Error> {
+        let frames = &batch.frames;
+        let sounds = if self.purpose == Purpose::Vocoder { i32::MIN..i32::MAX } else { 0..frames.capacity() as i32 };
+        let speech = Rows { slice: 1, kept: 1, table: &frames.owner, live: sounds };
+        let mel = kernel.log_mel(&part(block, &self.layout.sound, Kind::Int16), &speech, &self.stats)?;
+        if self.layout.reference.bytes == 0 {
+            return Ok((mel, self.no_reference(batch)));
         }
+        let kept = self.layout.reference_frames as i64;
+        let slices = Rows { slice: kept + GAP as i64, kept, table: &frames.lens, live: 1..i32::MAX };
+        let reference = kernel.log_mel(&part(block, &self.layout.reference, Kind::Int16), &slices, &self.stats)?;
+        Ok((mel, reference.view([frames.capacity(), kept, -1])))
+    }
+
+    fn mel(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        let mel = self.stats.apply(&self.log_mel(block, &self.layout.sound, Some((batch, at))));
+        if self.purpose == Purpose::Vocoder { mel } else { mel * &batch.frames.mask }
+    }
+
+    /// Log-mel frames of what the cache holds, `[frames, n_mels]`. Only speech that is trained on is augmented
+    /// (`speech`), and never what a voice is cloned from.
+    fn log_mel(&self, block: &Tensor, section: &Section, speech: Option<(&Batch, &Position)>) -> Tensor {
+        if let SoundKind::Mel { n_mels } = self.layout.kind {
+            return part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]);
+        }
+        let samples = samples(block, section);
+        let magnitude = match speech {
+            Some((batch, at)) => {
+                let magnitude = self.extractor.magnitude(&self.augment.noise(&samples, batch, at));
+                self.augment.pitch(&magnitude, batch, at)
+            }
+            None => self.extractor.magnitude(&samples),
+        };
+        self.extractor.bands(&magnitude)
     }
 
     fn reference(&self, block: &Tensor, batch: &Batch) -> Tensor {
-        let (capacity, n_mels) = (batch.frames.capacity(), self.extractor.n_mels());
         if self.layout.reference.bytes == 0 {
-            return Tensor::zeros([capacity, 0, n_mels], (Kind::Float, self.extractor.device()));
+            return self.no_reference(batch);
         }
-        let (mel, _) = self.log_mel(block, &self.layout.reference, None);
-        let slices = self.stats.apply(&mel).view([capacity, -1, n_mels]);
-        let frames = slices.size()[1] - GAP as i64;
+        let mel = self.stats.apply(&self.log_mel(block, &self.layout.reference, None));
+        let slices = mel.view([batch.frames.capacity(), -1, self.extractor.n_mels()]);
         let used = batch.frames.lens.gt(0).to_kind(Kind::Float).view([-1, 1, 1]);
-        slices.narrow(1, 0, frames) * used
+        slices.narrow(1, 0, self.layout.reference_frames as i64) * used
     }
+
+    fn no_reference(&self, batch: &Batch) -> Tensor {
+        Tensor::zeros([batch.frames.capacity(), 0, self.extractor.n_mels()], (Kind::Float, self.extractor.device()))
+    }
+}
+
+/// A stretch of 16-bit sound, in -1..1.
+fn samples(block: &Tensor, section: &Section) -> Tensor {
+    part(block, section, Kind::Int16).to_kind(Kind::Float) / 32768.0
 }
 
 /// A stretch of a block as numbers.

@@ -7,6 +7,7 @@ mod caps;
 mod features;
 mod mark;
 mod mel;
+mod mel_kernel;
 mod packed;
 mod producer;
 mod ring;

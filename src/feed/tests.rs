@@ -23,7 +23,8 @@ fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays
     let options =
         crate::loader::Options { allocate: allocate(roles.data), in_flight: COPIES_IN_FLIGHT, ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
-    let features = Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data);
+    let features =
+        Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();
     Producer::new(Arc::new(loader), features, roles, workers > 0, delays).unwrap()
 }
 

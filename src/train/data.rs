@@ -32,7 +32,7 @@ impl Prepared {
     /// Measured once, then part of every checkpoint.
     pub fn mel_stats(&self, config: &Config) -> Result<MelStats> {
         let layout = Arc::new(self.train.layout(&self.budget));
-        let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu);
+        let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu)?;
         let plans = plan(self.train.lengths(), &self.budget, config.training.seed, 0);
         let batches = plans.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &self.train, clips, 0)?.1));
         Ok(MelStats::of(&batches.collect::<Result<Vec<_>>>()?))

@@ -271,7 +271,7 @@ pub fn start_feed(
     };
     let layout = Arc::new(loader.layout().clone());
     let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
-    let features = Features::new(config, layout, stats, purpose, roles.data);
+    let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
     let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
     let feed = Feed::start(producer, slots)?;

@@ -29,12 +29,12 @@ pub struct Validation {
 }
 
 impl Validation {
-    pub fn new(config: &Config, data: &Prepared, state: &State, device: Device) -> Option<Self> {
+    pub fn new(config: &Config, data: &Prepared, state: &State, device: Device) -> Result<Option<Self>> {
         let rate_hz = config.data.sample_rate;
-        let dataset = data.validation.clone()?;
+        let Some(dataset) = data.validation.clone() else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&data.budget));
-        let features = Features::new(&config.unchanged(), layout, state.mel_stats, Purpose::Voice, device);
-        Some(Validation {
+        let features = Features::new(&config.unchanged(), layout, state.mel_stats, Purpose::Voice, device)?;
+        Ok(Some(Validation {
             dataset,
             budget: data.budget,
             features,
@@ -43,7 +43,7 @@ impl Validation {
             rate_hz,
             device,
             recording_logged: false,
-        })
+        }))
     }
 
     /// The mean loss over all held-out clips, and whether everything could be logged.

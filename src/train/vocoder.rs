@@ -100,7 +100,7 @@ pub fn configure(mut config: Config, voice: Option<&Checkpoint>, rate: Option<f6
 pub fn train_vocoder(around: &Surroundings, place: Place, start: Start, voice: Option<&Checkpoint>) -> Result<Outcome> {
     let (step, state) = torchx::catch(|| begin(around, &start, voice))??;
     let purpose = if voice.is_some() { Purpose::Imitation } else { Purpose::Vocoder };
-    let validation = Validation::new(around, purpose, state.mel_stats);
+    let validation = Validation::new(around, purpose, state.mel_stats)?;
     let validate = validation.map(|mut validation| -> Validate<Trainee> {
         Box::new(move |step, metrics, number| {
             step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
@@ -146,11 +146,11 @@ struct Validation<'a> {
 }
 
 impl<'a> Validation<'a> {
-    fn new(around: &'a Surroundings, purpose: Purpose, stats: MelStats) -> Option<Self> {
-        let dataset = around.data.validation.as_ref()?;
+    fn new(around: &'a Surroundings, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
+        let Some(dataset) = &around.data.validation else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&around.data.budget));
-        let features = Features::new(&around.config.unchanged(), layout, stats, purpose, around.roles.model);
-        Some(Validation { around, features })
+        let features = Features::new(&around.config.unchanged(), layout, stats, purpose, around.roles.model)?;
+        Ok(Some(Validation { around, features }))
     }
 
     fn run(&mut self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {

@@ -28,7 +28,7 @@ impl Learner for Voice {
 
 pub fn train(around: &Surroundings, place: Place, start: Start) -> Result<Outcome> {
     let (step, state) = torchx::catch(|| begin(around, &start))??;
-    let validation = Validation::new(around.config, around.data, &state, around.roles.model);
+    let validation = Validation::new(around.config, around.data, &state, around.roles.model)?;
     let validate = validation.map(|mut validation| -> super::Validate<Voice> {
         Box::new(move |step, metrics, number| {
             step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
@@ -49,7 +49,7 @@ pub fn train(around: &Surroundings, place: Place, start: Start) -> Result<Outcom
 fn references(around: &Surroundings, state: &State) -> Result<Tensor> {
     let Surroundings { config, data, roles, .. } = around;
     let layout = Arc::new(data.train.layout(&data.budget));
-    let features = Features::new(config, layout, state.mel_stats, Purpose::Voice, roles.model);
+    let features = Features::new(config, layout, state.mel_stats, Purpose::Voice, roles.model)?;
     let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
     let (host, batch) = batch_on(&features, &data.train, &plans[0], 0)?;
     Ok(batch.reference.narrow(0, 0, host.utterances() as i64))
