@@ -2,13 +2,16 @@
 
 mod codec;
 mod decode;
+mod lanes;
 mod loudness;
 pub mod mel;
 mod mono;
 mod opus;
 mod pcm;
+mod plain;
 mod quiet;
 mod resample;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -16,8 +19,10 @@ mod wav;
 
 pub use decode::decode;
 pub use loudness::normalize;
-pub use resample::resample;
-pub use trim::trim_silence;
+pub use plain::Plain;
+pub use resample::{Resampler, resample};
+pub use sample::Sample;
+pub use trim::{speech, trim_silence};
 pub use wav::{wav_bytes, write_wav};
 
 use std::io;

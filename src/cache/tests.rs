@@ -146,7 +146,8 @@ fn mel_frames_are_those_of_the_extractor() {
     let extractor =
         audio::mel::Extractor::new(rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz);
     let wave = audio::decode(&case.utterances[1].audio).unwrap();
-    let expected = extractor.log_mel(&wave.samples);
+    let mut work = audio::mel::Work::default();
+    let expected = extractor.log_mel(&wave.samples, &mut work);
     let Sound::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
     assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
     // Half precision has 11 bits: half a thousandth of the value.
@@ -173,6 +174,24 @@ fn one_changed_clip_redoes_one_clip() {
     case.utterances.push(utterance(case.root.path(), 9));
     tone(&case.utterances[3].audio, 555.0, 1700);
     assert_eq!(case.counts(), (1, 0, 3, 0));
+}
+
+/// In a corpus too large to look at every recording when it is opened.
+#[test]
+fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
+    let case = Case::new(4);
+    case.run().unwrap();
+    let open_unseen = || {
+        let (progress, stop) = (|_| (), AtomicBool::new(false));
+        open_looking_at(0, &case.utterances, &case.tokenizer, &case.config, &progress, &stop).unwrap()
+    };
+    tone(&case.utterances[1].audio, 999.0, 1616);
+    let (cache, report) = open_unseen();
+    assert_eq!(counts(&report), (0, 0, 4, 0));
+    assert!(cache.clip(0).is_ok() && cache.clip(3).is_ok());
+    let error = cache.clip(1).unwrap_err().to_string();
+    assert!(error.starts_with(&case.utterances[1].audio.display().to_string()), "{error}");
+    assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Writing shards: rows are gathered, written under a temporary name, and named after their digest. They are not synced:
 //! a clip is held against its checksum before its first use, so what a power cut spoils is found and built again.
 
+use super::digest::{self, Digest};
+use super::output::Output;
 use super::settings::Settings;
-use super::sound::SoundBuf;
+use super::sound::{Kept, SoundBuf};
 use super::{Error, shard};
 use arrow_array::{
     Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
@@ -11,10 +13,8 @@ use arrow_array::{
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
-use blake3::Hash;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ pub(super) const TEMPORARY: &str = "shard.tmp";
 /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
 const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
-const BATCH_BYTES: usize = 8 << 20;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Appends recordings to shards in a folder that no other process writes to.
 pub(super) struct Writer {
     dir: PathBuf,
     schema: SchemaRef,
     batch: Columns,
-    open: Option<FileWriter<Hashing>>,
+    open: Option<FileWriter<Output>>,
     written_bytes: usize,
 }
 
@@ -40,8 +40,8 @@ impl Writer {
     }
 
     /// Takes a recording; returns the shard that it filled, if it filled one.
-    pub(super) fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) -> Result<Option<PathBuf>, Error> {
-        self.batch.push(source, samples, sound);
+    pub(super) fn push(&mut self, source: &Digest, kept: &Kept) -> Result<Option<PathBuf>, Error> {
+        self.batch.push(source, kept);
         let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
@@ -60,7 +60,7 @@ impl Writer {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
-        let path = self.dir.join(shard::name(&open.into_inner()?.finish()));
+        let path = self.dir.join(shard::name(open.into_inner()?.finish()?));
         fs::rename(self.temporary(), &path)?;
         self.written_bytes = 0;
         Ok(Some(path))
@@ -73,7 +73,7 @@ impl Writer {
         self.written_bytes += self.batch.bytes();
         let batch = self.take_batch().finish(&self.schema)?;
         if self.open.is_none() {
-            self.open = Some(FileWriter::try_new(Hashing::create(&self.temporary())?, &self.schema)?);
+            self.open = Some(FileWriter::try_new(Output::create(&self.temporary())?, &self.schema)?);
         }
         self.open.as_mut().map_or(Ok(()), |open| open.write(&batch))
     }
@@ -103,34 +103,6 @@ impl Drop for Writer {
     }
 }
 
-/// A file and the digest of what was written to it. Unbuffered: nearly every write is a whole column.
-pub(super) struct Hashing {
-    file: File,
-    hasher: blake3::Hasher,
-}
-
-impl Hashing {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Hashing { file: File::create(path)?, hasher: blake3::Hasher::new() })
-    }
-
-    pub(super) fn finish(self) -> Hash {
-        self.hasher.finalize()
-    }
-}
-
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
 /// Whoever opens a shard elsewhere finds in its metadata how the sound was made.
 fn schema(settings: &Settings) -> SchemaRef {
     let sound = match &settings.mel {
@@ -138,7 +110,7 @@ fn schema(settings: &Settings) -> SchemaRef {
         Some(mel) => Field::new_list("mel", frame(mel.n_mels), false),
     };
     let fields = vec![
-        Field::new("source", DataType::FixedSizeBinary(32), false),
+        Field::new("source", DataType::FixedSizeBinary(digest::BYTES as i32), false),
         Field::new("samples", DataType::UInt32, false),
         Field::new("checksum", DataType::UInt64, false),
         sound,
@@ -176,11 +148,11 @@ impl Columns {
         Columns { source: vec![], samples: vec![], checksum: vec![], sound, lengths: vec![], n_mels }
     }
 
-    fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) {
-        self.source.extend(source.as_bytes());
-        self.samples.push(samples);
-        self.checksum.push(sound.as_sound().checksum());
-        let values = match (&mut self.sound, sound) {
+    fn push(&mut self, source: &Digest, kept: &Kept) {
+        self.source.extend(source.bytes());
+        self.samples.push(kept.samples);
+        self.checksum.push(kept.checksum);
+        let values = match (&mut self.sound, &kept.sound) {
             (SoundBuf::Pcm(all), SoundBuf::Pcm(values)) => append(all, values),
             (SoundBuf::Mel(all), SoundBuf::Mel(values)) => append(all, values),
             _ => unreachable!("one maker, one form"),
@@ -206,7 +178,7 @@ impl Columns {
             }
         };
         let columns: Vec<Arc<dyn Array>> = vec![
-            Arc::new(FixedSizeBinaryArray::try_new(32, Buffer::from_vec(self.source), None)?),
+            Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(self.source), None)?),
             Arc::new(UInt32Array::from(self.samples)),
             Arc::new(UInt64Array::from(self.checksum)),
             Arc::new(list),

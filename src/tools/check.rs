@@ -26,6 +26,9 @@ const AUTO: &str = "auto";
 
 #[derive(Debug, Default, Serialize)]
 pub struct Summary {
+    /// How the metadata were read, and what that was told by.
+    pub format: String,
+    pub why: String,
     /// Rows of the metadata, usable or not.
     pub rows: usize,
     /// Clips that could be decoded; the figures below are theirs.
@@ -80,6 +83,8 @@ fn summarise(corpus: &Corpus, config: &Config, tokenizer: &Tokenizer, measures: 
     let seconds = of_all(|clip| clip.seconds);
     let problems = problems::problems(corpus, config, measures);
     let mut summary = Summary {
+        format: corpus.format.to_string(),
+        why: corpus.why.clone(),
         rows: corpus.utterances.len() + corpus.problems.len(),
         clips: clips.len(),
         hours: seconds.iter().sum::<f64>() / 3600.0,
