@@ -29,7 +29,7 @@ impl Plan {
         let (mut passes, mut stride) = (vec![], 1);
         while stride < len {
             let left = len / stride;
-            let radix = [8, 4, 2].into_iter().find(|radix| left % radix == 0 && left != 16).unwrap_or(4);
+            let radix = [8, 4, 2].into_iter().find(|radix| left.is_multiple_of(*radix) && left != 16).unwrap_or(4);
             let factor = |n: usize| twiddle(n / (radix - 1) * (n % (radix - 1) + 1), left);
             let twiddles = (0..left / radix * (radix - 1)).map(factor).collect();
             passes.push(Pass { radix, twiddles, stride });

@@ -17,12 +17,12 @@ pub struct Plain<'a> {
 
 impl<'a> Plain<'a> {
     pub fn of(file: &'a [u8]) -> Option<Self> {
-        let ((riff, length), body) = chunk_head(file)?;
+        let (riff, length, body) = chunk_head(file)?;
         // What lies behind the length that the file states is no part of it.
         let mut rest = body.get(..length)?.strip_prefix(b"WAVE").filter(|_| riff == b"RIFF")?;
         let mut rate_hz = None;
         loop {
-            let ((name, length), after) = chunk_head(rest)?;
+            let (name, length, after) = chunk_head(rest)?;
             // A chunk that reaches past the end is a truncated file.
             let body = after.get(..length)?;
             match name {
@@ -44,10 +44,11 @@ impl<'a> Plain<'a> {
     }
 }
 
-fn chunk_head(bytes: &[u8]) -> Option<((&[u8; 4], usize), &[u8])> {
+/// Name and length of a chunk, and what follows its head.
+fn chunk_head(bytes: &[u8]) -> Option<(&[u8; 4], usize, &[u8])> {
     let (name, rest) = bytes.split_first_chunk::<4>()?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
-    Some(((name, usize::try_from(u32::from_le_bytes(*length)).ok()?), rest))
+    Some((name, usize::try_from(u32::from_le_bytes(*length)).ok()?, rest))
 }
 
 /// The rate that a format chunk states, if it is that of 16-bit mono PCM and agrees with itself.

@@ -81,9 +81,11 @@ impl Folder {
     /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
     /// built again.
     pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
-        let shard = Shard::open(path, self.form).map_err(|error| Error::io(path, error))?;
-        self.places.extend(shard.recordings(self.shards.len() as u32, self.form).unwrap_or_default());
-        self.shards.push(shard);
+        let open = || Shard::open(path, self.form).map_err(|error| Error::io(path, error));
+        let number = self.shards.len() as u32;
+        self.places.extend(open()?.recordings(number, self.form).unwrap_or_default());
+        // Mapped anew: the pages that were just read no longer count as memory of this process.
+        self.shards.push(open()?);
         Ok(())
     }
 

@@ -96,7 +96,7 @@ fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
 fn print_json(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
     let left_out: Vec<String> = corpus.problems.iter().map(ToString::to_string).collect();
     let answer = json!({
-        "format": corpus.format.to_string(),
+        "format": corpus.format,
         "why": corpus.why,
         "cache": report,
         "tokens": tokens,

@@ -149,10 +149,10 @@ impl Batches {
         let length = self.first.len();
         for (p, twiddles) in self.first.iter().enumerate() {
             let mut x = [[simd.splat_f32s(0.0); 2]; 8];
-            for k in 0..8 {
+            for (k, x) in x.iter_mut().enumerate() {
                 let ([even, odd], [a, b]) = (rows.places[p + length * k], self.window[p + length * k]);
                 let (a, b) = (simd.splat_f32s(a), simd.splat_f32s(b));
-                x[k] = [simd.mul_f32s(load::<S>(table, even), a), simd.mul_f32s(load::<S>(table, odd), b)];
+                *x = [simd.mul_f32s(load::<S>(table, even), a), simd.mul_f32s(load::<S>(table, odd), b)];
             }
             let y = Eight::apply(simd, x);
             out[p] = y[0];
