@@ -8,7 +8,7 @@ use super::make::{Made, Source};
 use super::roster::{self, Entry};
 use super::settings::{Form, Settings};
 use super::sound::{Kept, Maker};
-use super::writer::Writer;
+use super::writer::{Sealed, Writer};
 use super::{Error, Failure, Progress};
 use crate::corpus::Utterance;
 use crate::text::Tokenizer;
@@ -75,8 +75,8 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     let made = produce(&source, &missing, &mut sink);
     let made = made.and(sink.seal());
     let Sink { entries, shards, counts, .. } = sink;
-    for path in shards {
-        folder.add(&path)?;
+    for shard in shards {
+        folder.add_sealed(shard)?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
     made.and(saved).map(|()| counts)
@@ -145,7 +145,7 @@ struct Sink<'a> {
     job: &'a Job<'a>,
     writer: Writer,
     entries: Vec<Option<Entry>>,
-    shards: Vec<PathBuf>,
+    shards: Vec<Sealed>,
     written: HashSet<Digest>,
     failures: Vec<Failure>,
     counts: Counts,

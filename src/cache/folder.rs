@@ -7,6 +7,7 @@ use super::roster::{self, Entry, Ready, Roster, Text};
 use super::settings::Form;
 use super::shard::{self, Place, Shard};
 use super::stamp::{self, Stamp};
+use super::writer::Sealed;
 use super::{Error, Progress};
 use crate::corpus::Utterance;
 use rayon::prelude::*;
@@ -80,12 +81,20 @@ impl Folder {
 
     /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
     /// built again.
-    pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
+    fn add(&mut self, path: &Path) -> Result<(), Error> {
         let open = || Shard::open(path, self.form).map_err(|error| Error::io(path, error));
         let number = self.shards.len() as u32;
         self.places.extend(open()?.recordings(number, self.form).unwrap_or_default());
         // Mapped anew: the pages that were just read no longer count as memory of this process.
         self.shards.push(open()?);
+        Ok(())
+    }
+
+    /// Takes in a shard that was just written.
+    pub(super) fn add_sealed(&mut self, Sealed { path, places }: Sealed) -> Result<(), Error> {
+        let shard = self.shards.len() as u32;
+        self.shards.push(Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?);
+        self.places.extend(places.into_iter().map(|(source, place)| (source, Place { shard, ..place })));
         Ok(())
     }
 

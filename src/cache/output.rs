@@ -41,9 +41,14 @@ impl Output {
         Ok(Output { path, file, direct, hasher, memory, start, filled: 0, written: 0 })
     }
 
+    /// So far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written + self.filled as u64
+    }
+
     /// Writes the rest and gives the digest of all.
     pub(super) fn finish(mut self) -> io::Result<Digest> {
-        let bytes = self.written + self.filled as u64;
+        let bytes = self.bytes();
         if self.direct {
             self.filled = self.filled.next_multiple_of(ALIGNED_BYTES);
         }

@@ -194,6 +194,23 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
 }
 
+/// Clips of many lengths in several batches, as samples and as frames of an odd number of bands.
+#[test]
+fn what_is_where_is_told_without_reading_it_back() {
+    for content in [CacheContent::Pcm, CacheContent::Mel] {
+        let mut case = Case::new(30);
+        (case.config.data.cache_content, case.config.model.n_mels) = (content, 27);
+        for (index, utterance) in case.utterances.iter().enumerate() {
+            tone(&utterance.audio, 300.0, 90_001 - 997 * index);
+        }
+        let (told, _) = case.run().unwrap();
+        distrust(&case.config).unwrap();
+        let (read, report) = case.run().unwrap();
+        assert_eq!(counts(&report), (0, 30, 0, 0));
+        assert!((0..30).all(|index| told.clip(index).unwrap().sound == read.clip(index).unwrap().sound));
+    }
+}
+
 #[test]
 fn another_tokenizer_is_no_work_for_sound() {
     let mut case = Case::new(4);

@@ -1,11 +1,12 @@
 //! Writing shards: rows are gathered, written under a temporary name, and named after their digest. They are not synced:
 //! a clip is held against its checksum before its first use, so what a power cut spoils is found and built again.
 
+use super::Error;
 use super::digest::{self, Digest};
 use super::output::Output;
 use super::settings::Settings;
+use super::shard::{self, Place};
 use super::sound::{Kept, SoundBuf};
-use super::{Error, shard};
 use arrow_array::{
     Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
     UInt64Array,
@@ -22,7 +23,9 @@ pub(super) const TEMPORARY: &str = "shard.tmp";
 /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
 const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
-const BATCH_BYTES: usize = 4 << 20;
+const BATCH_BYTES: usize = 1 << 20;
+/// Arrow starts every column at a multiple of this, and ends a batch at one.
+const COLUMN_BYTES: u64 = 64;
 
 /// Appends recordings to shards in a folder that no other process writes to.
 pub(super) struct Writer {
@@ -31,39 +34,47 @@ pub(super) struct Writer {
     batch: Columns,
     open: Option<FileWriter<Output>>,
     written_bytes: usize,
+    /// What is in the shard at hand. The number of the shard is for its reader to give.
+    places: Vec<(Digest, Place)>,
+}
+
+/// A shard that is complete: where it is, and what is where in it, so that it need not be read back.
+pub(super) struct Sealed {
+    pub path: PathBuf,
+    pub places: Vec<(Digest, Place)>,
 }
 
 impl Writer {
     pub(super) fn new(dir: &Path, settings: &Settings) -> Self {
         let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
-        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0 }
+        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0, places: vec![] }
     }
 
     /// Takes a recording; returns the shard that it filled, if it filled one.
-    pub(super) fn push(&mut self, source: &Digest, kept: &Kept) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn push(&mut self, source: &Digest, kept: &Kept) -> Result<Option<Sealed>, Error> {
         self.batch.push(source, kept);
         let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
 
     /// Completes the shard at hand: writes it, and gives it its name.
-    pub(super) fn seal(&mut self) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn seal(&mut self) -> Result<Option<Sealed>, Error> {
         self.try_seal().map_err(|error| self.abandon(error))
     }
 
-    fn flush_or_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+    fn flush_or_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
         self.flush()?;
         if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
     }
 
-    fn try_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+    fn try_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
         let path = self.dir.join(shard::name(open.into_inner()?.finish()?));
         fs::rename(self.temporary(), &path)?;
         self.written_bytes = 0;
-        Ok(Some(path))
+        Ok(Some(Sealed { path, places: std::mem::take(&mut self.places) }))
     }
 
     fn flush(&mut self) -> Result<(), ArrowError> {
@@ -71,11 +82,21 @@ impl Writer {
             return Ok(());
         }
         self.written_bytes += self.batch.bytes();
+        let (sound_bytes, temporary) = (self.batch.bytes() as u64, self.temporary());
+        let rows = self.batch.rows();
         let batch = self.take_batch().finish(&self.schema)?;
-        if self.open.is_none() {
-            self.open = Some(FileWriter::try_new(Output::create(&self.temporary())?, &self.schema)?);
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(FileWriter::try_new(Output::create(&temporary)?, &self.schema)?),
+        };
+        open.write(&batch)?;
+        // Sound is the last column of a batch.
+        let mut offset = open.get_ref().bytes() - sound_bytes.next_multiple_of(COLUMN_BYTES);
+        for (source, samples, checksum, bytes) in rows {
+            self.places.push((source, Place { shard: 0, offset, samples, checksum }));
+            offset += bytes;
         }
-        self.open.as_mut().map_or(Ok(()), |open| open.write(&batch))
+        Ok(())
     }
 
     fn take_batch(&mut self) -> Columns {
@@ -90,6 +111,7 @@ impl Writer {
     /// After a failed write the file's end is unknown: it can no longer become a shard.
     fn abandon(&mut self, error: ArrowError) -> Error {
         (self.open, _) = (None, self.take_batch());
+        self.places.clear();
         // At once: a full disk needs the room for the table of the clips that are done.
         let _ = fs::remove_file(self.temporary());
         Error::arrow(&self.temporary(), error)
@@ -158,6 +180,15 @@ impl Columns {
             _ => unreachable!("one maker, one form"),
         };
         self.lengths.push(values / self.n_mels.unwrap_or(1));
+    }
+
+    /// Source, length, checksum and bytes of each.
+    fn rows(&self) -> Vec<(Digest, u32, u64, u64)> {
+        let value_bytes = (self.n_mels.unwrap_or(1) * size_of::<i16>()) as u64;
+        let bytes = self.lengths.iter().map(|length| *length as u64 * value_bytes);
+        let sources = self.source.chunks_exact(digest::BYTES).filter_map(Digest::from_bytes);
+        let rows = sources.zip(&self.samples).zip(&self.checksum).zip(bytes);
+        rows.map(|(((source, samples), checksum), bytes)| (source, *samples, *checksum, bytes)).collect()
     }
 
     fn bytes(&self) -> usize {
