@@ -11,6 +11,9 @@ use super::stamp::{self, Stamp};
 use std::path::Path;
 use std::sync::Mutex;
 
+/// One long recording must not take memory for the rest of the build.
+const KEPT_BYTES: usize = 8 << 20;
+
 /// What workers make clips from.
 pub(super) struct Source<'a> {
     pub job: &'a Job<'a>,
@@ -53,7 +56,9 @@ impl Source<'_> {
         let failed = |stamp, reason| Made { entry: Entry { stamp, outcome: Err(reason) }, sound: None, encoded: false };
         let mut desk = self.desks.lock().ok().and_then(|mut desks| desks.pop()).unwrap_or_default();
         let sound = self.sound(&path, &mut desk);
-        if let Ok(mut desks) = self.desks.lock() {
+        if desk.file.capacity() <= KEPT_BYTES
+            && let Ok(mut desks) = self.desks.lock()
+        {
             desks.push(desk);
         }
         match (sound, self.text(index)) {

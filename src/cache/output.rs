@@ -6,7 +6,7 @@
 //! page, that copy takes longer than all the rest of a clip.
 
 use super::digest::{Digest, Hasher};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ impl Output {
 #[cfg(target_os = "linux")]
 fn create_direct(path: &Path) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(path).ok()
+    File::options().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT).open(path).ok()
 }
 
 #[cfg(not(target_os = "linux"))]
