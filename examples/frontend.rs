@@ -5,6 +5,7 @@
 //! frontend text FILE             a sentence a line: normalise, detect the language, make character tokens
 //! frontend decode DIR WORKERS    every file of a folder to samples
 //! frontend open CONFIG           a prepared corpus, as `myxtts train` opens it, up to the first batch
+//! frontend cache CONFIG          the same, up to the open cache
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -28,7 +29,8 @@ fn main() -> Result<()> {
         ["text", file] => text(Path::new(file))?,
         ["decode", dir, workers] => decode(Path::new(dir), workers.parse()?)?,
         ["open", config] => open(Path::new(config))?,
-        _ => bail!("usage: frontend text FILE | decode DIR WORKERS | open CONFIG"),
+        ["cache", config] => open_cache(&Config::resolve(Some(Path::new(config)), Overrides::default())?)?,
+        _ => bail!("usage: frontend text FILE | decode DIR WORKERS | open CONFIG | cache CONFIG"),
     };
     println!("{figures}");
     Ok(())
@@ -85,18 +87,29 @@ fn open(config: &Path) -> Result<Value> {
     let batch = loader.next().context("no batch came")??;
     let first_batch_ms = milliseconds(clock);
 
+    let mut figures = open_cache(&config)?;
+    figures["first_batch_ms"] = json!(first_batch_ms);
+    figures["batch_utterances"] = json!(batch.utterances());
+    Ok(figures)
+}
+
+/// `metadata_ms`: rows of the metadata and names of recordings. `tokenizer_ms`: the tokenizer, remembered.
+fn open_cache(config: &Config) -> Result<Value> {
     let path = config.data.dataset_path.as_deref().context("data.dataset_path is not set")?;
-    let utterances = corpus::read(path, &corpus::Options::of(&config.data)?)?.utterances;
-    let tokenizer = data.tokenizer;
     let clock = Instant::now();
-    let (cache, report) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop)?;
-    let open_ms = milliseconds(clock);
+    let utterances = corpus::read(path, &corpus::Options::of(&config.data)?)?.utterances;
+    let metadata_ms = milliseconds(clock);
+    let clock = Instant::now();
+    let (tokenizer, _) = cache::tokenizer(&utterances, config)?;
+    let tokenizer_ms = milliseconds(clock);
+    let clock = Instant::now();
+    let (cache, report) = cache::open(&utterances, &tokenizer, config, &|_| (), &AtomicBool::new(false))?;
     Ok(json!({
-        "open_ms": open_ms,
-        "first_batch_ms": first_batch_ms,
+        "open_ms": milliseconds(clock),
+        "metadata_ms": metadata_ms,
+        "tokenizer_ms": tokenizer_ms,
         "clips": cache.len(),
         "built": report.built,
-        "batch_utterances": batch.utterances(),
     }))
 }
 

@@ -359,6 +359,11 @@ fn answers_for_programs_are_json() {
         let parsed: serde_json::Value = serde_json::from_str(&bench.ok(args)).unwrap();
         assert!(parsed.is_object(), "{args:?}");
     }
+    for args in [&["check", "corpus", "--json"][..], &["prepare", "corpus", "--cache-dir", "features", "--json"]] {
+        let parsed: serde_json::Value = serde_json::from_str(&bench.ok(args)).unwrap();
+        assert_eq!(parsed["format"], "ljspeech", "{args:?}");
+        assert!(parsed["why"].as_str().is_some_and(|why| !why.is_empty()), "{args:?}");
+    }
     let outcome: serde_json::Value = serde_json::from_str(&bench.train_ok("run", &["--steps", "2", "--json"])).unwrap();
     assert_eq!(outcome["step"], 2);
 }

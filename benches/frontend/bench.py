@@ -157,6 +157,14 @@ def measure_memory(table, source):
         peaks.append(done.peak_mib)
         table.add(f"{rows:,} rows: peak memory of prepare", done.peak_mib, "MiB", goal_below=500)
         table.add(f"{rows:,} rows: of that not backed by files", done.peak_anonymous_mib, "MiB")
+        config = settings(WORK / f"rows-{rows}", "pcm", len(CORES))
+        opened = [run_json([CLOCKS, "cache", config], CORES) for _ in range(max(REPEATS, 5))]
+        if any(one["built"] for one in opened):
+            sys.exit(f"error: {rows} rows: a warm cache was built again")
+        table.add(f"{rows:,} rows: warm open of the cache", median([one["open_ms"] for one in opened]), "ms",
+                  goal_below=50)
+        metadata_ms = median([one["metadata_ms"] + one["tokenizer_ms"] for one in opened])
+        table.add(f"{rows:,} rows: metadata and tokenizer before it", metadata_ms, "ms")
     if len(ROWS) > 1:
         grown = (peaks[-1] - peaks[0]) * 1024 / (ROWS[-1] - ROWS[0])
         table.add(f"growth from {ROWS[0]:,} to {ROWS[-1]:,} rows, a row", grown, "KiB")

@@ -2,13 +2,16 @@
 
 mod codec;
 mod decode;
+mod lanes;
 mod loudness;
 pub mod mel;
 mod mono;
 mod opus;
 mod pcm;
+mod plain;
 mod quiet;
 mod resample;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -16,13 +19,15 @@ mod wav;
 
 pub use decode::decode;
 pub use loudness::normalize;
-pub use resample::resample;
-pub use trim::trim_silence;
+pub use plain::Plain;
+pub use resample::{Resampler, resample};
+pub use sample::Sample;
+pub use trim::{speech, trim_silence};
 pub use wav::{wav_bytes, write_wav};
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Rates that a recording may have. Outside them a header is wrong, and the resampler's tables would grow without end.
 const RATES_HZ: RangeInclusive<u32> = 1_000..=768_000;
@@ -54,8 +59,14 @@ pub enum Error {
 }
 
 /// A recording as a voice is trained on it; `loudness_lufs: None` leaves its level alone.
-pub fn prepare(path: &Path, rate_hz: u32, trim: bool, loudness_lufs: Option<f64>) -> Result<Waveform, Error> {
-    let wave = resample(decode(path)?, rate_hz)?;
+pub fn prepare(
+    wave: Waveform,
+    resampler: &mut Resampler,
+    rate_hz: u32,
+    trim: bool,
+    loudness_lufs: Option<f64>,
+) -> Result<Waveform, Error> {
+    let wave = resampler.resample(wave, rate_hz)?;
     let wave = if trim { trim_silence(wave) } else { wave };
     Ok(match loudness_lufs {
         Some(target) => normalize(wave, target),

@@ -5,7 +5,7 @@ use super::{Error, RATES_HZ, Waveform};
 use std::path::Path;
 
 /// 256 MiB of samples: 50 minutes at 22.05 kHz. A few bytes of FLAC can unfold to more than any machine holds.
-const MAX_SAMPLES: usize = 1 << 26;
+pub(super) const MAX_SAMPLES: usize = 1 << 26;
 
 /// Float files may overshoot ±1 a little and are clipped; beyond this they hold integers and would become noise.
 const MAX_PEAK: f32 = 8.0;

@@ -1,17 +1,17 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
+use super::digest::Digest;
 use super::draft::Draft;
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
 use super::make::{Made, Source};
 use super::roster::{self, Entry};
 use super::settings::{Form, Settings};
-use super::sound::{Maker, SoundBuf};
-use super::writer::Writer;
+use super::sound::{Kept, Maker};
+use super::writer::{Sealed, Writer};
 use super::{Error, Failure, Progress};
 use crate::corpus::Utterance;
 use crate::text::Tokenizer;
-use blake3::Hash;
 use rayon::prelude::*;
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub(super) struct Job<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
+    /// How many recordings are held against their stamps before the cache is relied on.
+    pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
 }
@@ -61,19 +63,20 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
     let text = |u: &Utterance| text_key(&fingerprint, &u.text, language_of(u, job.language));
-    let texts: Vec<Hash> = job.utterances.par_iter().map(text).collect();
-    let find = |(utterance, text): (&Utterance, &Hash)| {
+    let texts: Vec<Digest> = job.utterances.par_iter().map(text).collect();
+    let find = |(utterance, text): (&Utterance, &Digest)| {
         memory.entry(&folder::absolute(&job.base, utterance), text, &folder.places)
     };
     let entries: Vec<Option<Entry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
     let mut sink = Sink::new(job, entries, missing.len());
-    let source = Source { job, maker: Maker::new(job.settings), memory: &memory, texts: &texts, folder };
+    let (maker, desks) = (Maker::new(job.settings), Default::default());
+    let source = Source { job, maker, memory: &memory, texts: &texts, folder, desks };
     let made = produce(&source, &missing, &mut sink);
     let made = made.and(sink.seal());
     let Sink { entries, shards, counts, .. } = sink;
-    for path in shards {
-        folder.add(&path)?;
+    for shard in shards {
+        folder.add_sealed(shard)?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
     made.and(saved).map(|()| counts)
@@ -142,8 +145,8 @@ struct Sink<'a> {
     job: &'a Job<'a>,
     writer: Writer,
     entries: Vec<Option<Entry>>,
-    shards: Vec<PathBuf>,
-    written: HashSet<Hash>,
+    shards: Vec<Sealed>,
+    written: HashSet<Digest>,
     failures: Vec<Failure>,
     counts: Counts,
     done: usize,
@@ -172,14 +175,14 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, source: &Hash, sound: Option<(SoundBuf, u32)>, encoded: bool) -> Result<(), Error> {
-        let Some((sound, samples)) = sound else {
+    fn keep(&mut self, source: &Digest, sound: Option<Kept>, encoded: bool) -> Result<(), Error> {
+        let Some(kept) = sound else {
             self.counts.encoded += usize::from(encoded);
             return Ok(());
         };
         // The same recording under two names is kept once.
         if self.written.insert(*source) {
-            self.shards.extend(self.writer.push(source, samples, &sound)?);
+            self.shards.extend(self.writer.push(source, &kept)?);
         }
         self.counts.built += 1;
         Ok(())

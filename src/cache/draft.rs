@@ -1,11 +1,13 @@
 //! Writing the table of a corpus.
 
 use super::Error;
+use super::digest::{self, Digest};
 use super::identity::{Identity, language_of, text_key};
-use super::roster::{About, Entry, Ready, Text};
+use super::output::Output;
+use super::packed::Packed;
+use super::roster::{self, About, Entry, Ready, Text};
 use super::shard::{Place, Shard};
 use super::stamp::Stamp;
-use super::writer::Hashing;
 use crate::corpus::Utterance;
 use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
@@ -14,7 +16,6 @@ use arrow_array::{
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
-use blake3::Hash;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +33,7 @@ pub(super) struct Draft<'a> {
     pub language: &'a str,
     pub tokenizer: &'a str,
     pub shards: &'a [Shard],
-    pub places: &'a HashMap<Hash, Place>,
+    pub places: &'a HashMap<Digest, Place>,
 }
 
 impl Draft<'_> {
@@ -45,13 +46,24 @@ impl Draft<'_> {
     }
 
     fn try_write(&self, dir: &Path, temporary: &Path) -> Result<(), ArrowError> {
-        let batch = self.batch()?;
-        let mut writer = FileWriter::try_new(Hashing::create(temporary)?, &batch.schema())?;
-        writer.write(&batch)?;
+        let (places, about) = self.places()?;
+        let mut writer = None;
+        for start in (0..self.entries.len().max(1)).step_by(roster::PIECE_ROWS) {
+            let piece = start..(start + roster::PIECE_ROWS).min(self.entries.len());
+            let part =
+                Draft { utterances: &self.utterances[piece.clone()], entries: &self.entries[piece.clone()], ..*self };
+            let batch = part.batch(&places[piece], &about)?;
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                none => none.insert(FileWriter::try_new(Output::create(temporary)?, &batch.schema())?),
+            };
+            writer.write(&batch)?;
+        }
+        let Some(mut writer) = writer else { return Ok(()) };
         writer.finish()?;
-        let digest = writer.into_inner()?.finish();
+        let digest = writer.into_inner()?.finish()?;
         let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
-        let path = dir.join(identity.file_name(&digest));
+        let path = dir.join(identity.file_name(digest));
         fs::rename(temporary, &path)?;
         // What the table said before is no longer so.
         let is_old = |other: &PathBuf| identity.is_claimed_by(other) && *other != path;
@@ -59,19 +71,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// One batch: columns that a warm start reads lie together, and tokens are reached without a search.
-    fn batch(&self) -> Result<RecordBatch, ArrowError> {
-        let (places, shards) = self.places();
-        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(&places), self.stamped()].concat();
-        let about = About {
-            tokenizer: self.tokenizer.to_owned(),
-            corpus: self.common_folder().to_string_lossy().into_owned(),
-            shards,
-        };
-        let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+    /// Columns that a warm start reads lie together.
+    fn batch(&self, places: &[Place], about: &str) -> Result<RecordBatch, ArrowError> {
+        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(places), self.stamped()].concat();
         let field =
             |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
-        let metadata = HashMap::from([("about".to_owned(), about)]);
+        let metadata = HashMap::from([("about".to_owned(), about.to_owned())]);
         let schema = Schema::new_with_metadata(columns.iter().map(field).collect::<Vec<_>>(), metadata);
         RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
     }
@@ -79,8 +84,8 @@ impl Draft<'_> {
     fn words(&self) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
         let key =
             |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
-        let text = Text { language: String::new(), tokens: vec![] };
-        let nothing = Ready { source: Hash::from_bytes([0; 32]), text };
+        let text = Text { language: String::new(), tokens: Packed::of(&[]) };
+        let nothing = Ready { source: Digest::NONE, text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
@@ -90,9 +95,9 @@ impl Draft<'_> {
             ("speaker", Arc::new(strings(|utterance| &utterance.speaker))),
             ("language", Arc::new(StringArray::from_iter_values(made.iter().map(|ready| &ready.text.language)))),
             ("tokens", lists(&made)?),
-            ("text", hashes(self.utterances.iter().map(|utterance| key(utterance)))?),
+            ("text", digests(self.utterances.iter().map(|utterance| key(utterance)))?),
             ("audio", Arc::new(BinaryArray::from_iter_values(audio))),
-            ("source", hashes(made.iter().map(|ready| ready.source))?),
+            ("source", digests(made.iter().map(|ready| ready.source))?),
             (
                 "failure",
                 Arc::new(StringArray::from_iter(self.entries.iter().map(|entry| entry.outcome.as_ref().err()))),
@@ -111,8 +116,8 @@ impl Draft<'_> {
         ]
     }
 
-    /// The place of every entry, with shards numbered as they are met; and those shards.
-    fn places(&self) -> (Vec<Place>, Vec<(String, [i64; 3])>) {
+    /// The place of every entry, with shards numbered as they are met; and what the table says about itself.
+    fn places(&self) -> Result<(Vec<Place>, String), ArrowError> {
         let (mut numbers, mut shards) = (HashMap::new(), vec![]);
         let mut number = |old: u32| {
             *numbers.entry(old).or_insert_with(|| {
@@ -127,7 +132,11 @@ impl Draft<'_> {
             let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
             place.map_or(nowhere, |place| Place { shard: number(place.shard), ..*place })
         };
-        (self.entries.iter().map(&mut place).collect(), shards)
+        let places = self.entries.iter().map(&mut place).collect();
+        let corpus = self.common_folder().to_string_lossy().into_owned();
+        let about = About { tokenizer: self.tokenizer.to_owned(), corpus, shards };
+        let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+        Ok((places, about))
     }
 
     fn common_folder(&self) -> PathBuf {
@@ -151,14 +160,14 @@ fn placed(places: &[Place]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-fn hashes(hashes: impl Iterator<Item = Hash>) -> Result<ArrayRef, ArrowError> {
-    let bytes: Vec<u8> = hashes.flat_map(|hash| *hash.as_bytes()).collect();
-    Ok(Arc::new(FixedSizeBinaryArray::try_new(32, Buffer::from_vec(bytes), None)?))
+fn digests(digests: impl Iterator<Item = Digest>) -> Result<ArrayRef, ArrowError> {
+    let bytes: Vec<u8> = digests.flat_map(Digest::bytes).collect();
+    Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
 }
 
 fn lists(made: &[&Ready]) -> Result<ArrayRef, ArrowError> {
     let ends = OffsetBuffer::from_lengths(made.iter().map(|ready| ready.text.tokens.len()));
-    let values: Vec<i32> = made.iter().flat_map(|ready| ready.text.tokens.iter().copied()).collect();
+    let values: Vec<i32> = made.iter().flat_map(|ready| ready.text.tokens.iter()).collect();
     let item = Arc::new(Field::new("item", DataType::Int32, false));
     Ok(Arc::new(ListArray::try_new(item, ends, Arc::new(Int32Array::from(values)), None)?))
 }

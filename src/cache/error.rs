@@ -22,6 +22,12 @@ pub enum Error {
         path.display()
     )]
     Damaged { path: PathBuf, id: String },
+    #[error(
+        "{}: the recording of clip `{id}` has changed since its features were made\nhint: start again; what has changed is \
+         then made again",
+        path.display()
+    )]
+    Outdated { path: PathBuf, id: String },
     #[error("{}: cannot be read back", path.display())]
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]

@@ -1,13 +1,15 @@
 //! The folder of one set of settings, as its builder sees it: which shards can be relied on, what is where, and what
 //! earlier runs know of recordings and texts.
 
+use super::digest::Digest;
+use super::packed::Packed;
 use super::roster::{self, Entry, Ready, Roster, Text};
 use super::settings::Form;
 use super::shard::{self, Place, Shard};
 use super::stamp::{self, Stamp};
+use super::writer::Sealed;
 use super::{Error, Progress};
 use crate::corpus::Utterance;
-use blake3::Hash;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,7 +24,7 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 pub(super) struct Folder {
     pub shards: Vec<Shard>,
-    pub places: HashMap<Hash, Place>,
+    pub places: HashMap<Digest, Place>,
     pub damaged: usize,
     rosters: Vec<Roster>,
     form: Form,
@@ -31,8 +33,8 @@ pub(super) struct Folder {
 /// What earlier runs know, by path and by text.
 pub(super) struct Memory<'a> {
     /// Paths as plain strings: comparing them part by part would take most of the time.
-    recordings: HashMap<&'a OsStr, (Stamp, Hash)>,
-    texts: HashMap<Hash, (&'a Roster, usize)>,
+    recordings: HashMap<&'a OsStr, (Stamp, Digest)>,
+    texts: HashMap<Digest, (&'a Roster, usize)>,
 }
 
 impl Folder {
@@ -79,10 +81,20 @@ impl Folder {
 
     /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
     /// built again.
-    pub(super) fn add(&mut self, path: &Path) -> Result<(), Error> {
-        let shard = Shard::open(path, self.form).map_err(|error| Error::io(path, error))?;
-        self.places.extend(shard.recordings(self.shards.len() as u32, self.form).unwrap_or_default());
-        self.shards.push(shard);
+    fn add(&mut self, path: &Path) -> Result<(), Error> {
+        let open = || Shard::open(path, self.form).map_err(|error| Error::io(path, error));
+        let number = self.shards.len() as u32;
+        self.places.extend(open()?.recordings(number, self.form).unwrap_or_default());
+        // Mapped anew: the pages that were just read no longer count as memory of this process.
+        self.shards.push(open()?);
+        Ok(())
+    }
+
+    /// Takes in a shard that was just written.
+    pub(super) fn add_sealed(&mut self, Sealed { path, places }: Sealed) -> Result<(), Error> {
+        let shard = self.shards.len() as u32;
+        self.shards.push(Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?);
+        self.places.extend(places.into_iter().map(|(source, place)| (source, Place { shard, ..place })));
         Ok(())
     }
 
@@ -103,17 +115,17 @@ impl Folder {
 
 impl Memory<'_> {
     /// Digest of a recording that looks as it did when it was read.
-    pub(super) fn recording(&self, path: &Path) -> Option<(Stamp, Hash)> {
+    pub(super) fn recording(&self, path: &Path) -> Option<(Stamp, Digest)> {
         self.recordings.get(path.as_os_str()).filter(|(stamp, _)| Stamp::of(path) == *stamp).copied()
     }
 
-    pub(super) fn text(&self, key: &Hash) -> Option<Text> {
+    pub(super) fn text(&self, key: &Digest) -> Option<Text> {
         let (roster, row) = self.texts.get(key)?;
-        Some(Text { language: roster.language(*row).to_owned(), tokens: roster.tokens(*row).to_vec() })
+        Some(Text { language: roster.language(*row).to_owned(), tokens: Packed::of(roster.tokens(*row)) })
     }
 
     /// An utterance of which everything is there.
-    pub(super) fn entry(&self, path: &Path, text: &Hash, places: &HashMap<Hash, Place>) -> Option<Entry> {
+    pub(super) fn entry(&self, path: &Path, text: &Digest, places: &HashMap<Digest, Place>) -> Option<Entry> {
         let (stamp, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
         Some(Entry { stamp, outcome: Ok(Ready { source, text: self.text(text)? }) })
     }
@@ -131,9 +143,9 @@ fn open_or_remove(path: &Path) -> Option<Roster> {
 fn verify<'a>(doubtful: &'a [PathBuf], progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<&'a PathBuf>, Error> {
     let (done, total) = (AtomicUsize::new(0), doubtful.len());
     let read = |path: &'a PathBuf| {
-        let (_, hash) = stamp::digest(path).map_err(|error| Error::io(path, error))?;
+        let digest = File::open(path).and_then(|file| stamp::digest(&file)).map_err(|error| Error::io(path, error))?;
         progress(Progress::Verifying { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
-        if Some(hash) == shard::claimed(path) {
+        if Some(digest) == shard::claimed(path) {
             return Ok(Some(path));
         }
         fs::remove_file(path).map_err(|error| Error::io(path, error))?;

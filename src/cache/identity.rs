@@ -1,12 +1,12 @@
 //! Hashes that name things by what they are made of: a corpus, and a text as tokens.
 
+use super::digest::{Digest, Hasher};
 use super::roster;
 use crate::corpus::Utterance;
-use blake3::{Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Short pieces hash at a quarter of the speed of long ones, so they are gathered.
+/// Short pieces hash at a fraction of the speed of long ones, so they are gathered.
 pub(super) const PIECE_BYTES: usize = 1 << 16;
 
 /// A hash of utterances and tokenizer, in hexadecimal.
@@ -33,15 +33,15 @@ impl Identity {
                 piece.clear();
             }
         }
-        Identity(hasher.update(&piece).finalize().to_hex()[..32].to_owned())
+        Identity(hasher.update(&piece).finish().hex())
     }
 
     pub(super) fn is_claimed_by(&self, path: &Path) -> bool {
         roster::claimed(path).is_some_and(|(identity, _)| identity == self.0)
     }
 
-    pub(super) fn file_name(&self, digest: &Hash) -> String {
-        format!("corpus-{}-{}.arrow", self.0, &digest.to_hex()[..32])
+    pub(super) fn file_name(&self, digest: Digest) -> String {
+        format!("corpus-{}-{}.arrow", self.0, digest.hex())
     }
 }
 
@@ -50,10 +50,10 @@ pub(super) fn language_of<'a>(utterance: &'a Utterance, default: &'a str) -> &'a
 }
 
 /// Names the tokens of a text.
-pub(super) fn text_key(fingerprint: &str, text: &str, language: &str) -> Hash {
+pub(super) fn text_key(fingerprint: &str, text: &str, language: &str) -> Digest {
     let mut piece = Vec::with_capacity(256);
     [fingerprint, text, language].iter().for_each(|part| field(&mut piece, part.as_bytes()));
-    blake3::hash(&piece)
+    Digest::of(&piece)
 }
 
 /// The absolute path, without allocating one: where the program was started makes no difference.

@@ -1,13 +1,18 @@
 //! One clip: its recording read, its sound made unless it is there, its text turned into tokens unless they are there.
 
 use super::build::Job;
+use super::digest::Digest;
 use super::folder::{self, Folder, Memory};
 use super::identity::language_of;
+use super::packed::Packed;
 use super::roster::{Entry, Ready, Text};
-use super::sound::{Maker, SoundBuf};
+use super::sound::{Kept, Maker, Tools};
 use super::stamp::{self, Stamp};
-use blake3::Hash;
 use std::path::Path;
+use std::sync::Mutex;
+
+/// One long recording must not take memory for the rest of the build.
+const KEPT_BYTES: usize = 8 << 20;
 
 /// What workers make clips from.
 pub(super) struct Source<'a> {
@@ -15,14 +20,25 @@ pub(super) struct Source<'a> {
     pub maker: Maker<'a>,
     pub memory: &'a Memory<'a>,
     /// Names of the tokens of each text.
-    pub texts: &'a [Hash],
+    pub texts: &'a [Digest],
     pub folder: &'a Folder,
+    /// Memory that no worker uses right now.
+    pub desks: Mutex<Vec<Desk>>,
+}
+
+/// What a worker needs for a clip, kept for the next: memory that is new to a process costs more than what is done
+/// with it.
+#[derive(Default)]
+pub(super) struct Desk {
+    /// The recording as it lies on disk.
+    file: Vec<u8>,
+    tools: Tools,
 }
 
 /// What came of one utterance: its entry and, unless the cache has it already, its sound.
 pub(super) struct Made {
     pub entry: Entry,
-    pub sound: Option<(SoundBuf, u32)>,
+    pub sound: Option<Kept>,
     /// The tokens are new.
     pub encoded: bool,
 }
@@ -30,7 +46,7 @@ pub(super) struct Made {
 impl Made {
     /// Of the sound.
     pub(super) fn bytes(&self) -> usize {
-        self.sound.as_ref().map_or(0, |(sound, _)| sound.as_sound().bytes().len())
+        self.sound.as_ref().map_or(0, |kept| kept.sound.as_sound().bytes().len())
     }
 }
 
@@ -38,7 +54,14 @@ impl Source<'_> {
     pub(super) fn make(&self, index: usize) -> Made {
         let path = folder::absolute(&self.job.base, &self.job.utterances[index]);
         let failed = |stamp, reason| Made { entry: Entry { stamp, outcome: Err(reason) }, sound: None, encoded: false };
-        match (self.sound(&path), self.text(index)) {
+        let mut desk = self.desks.lock().ok().and_then(|mut desks| desks.pop()).unwrap_or_default();
+        let sound = self.sound(&path, &mut desk);
+        if desk.file.capacity() <= KEPT_BYTES
+            && let Ok(mut desks) = self.desks.lock()
+        {
+            desks.push(desk);
+        }
+        match (sound, self.text(index)) {
             (Err(reason), _) => failed(Stamp::of(&path).settled(), reason),
             // Text may fail for reasons that no file tells of, so it is tried again next time.
             (_, Err(reason)) => failed(Stamp::NEVER, reason),
@@ -49,18 +72,21 @@ impl Source<'_> {
     }
 
     /// Stamp and digest of the recording, and its sound unless the cache has it.
-    #[expect(clippy::type_complexity, reason = "used once")]
-    fn sound(&self, path: &Path) -> Result<(Stamp, Hash, Option<(SoundBuf, u32)>), String> {
-        let known = self.memory.recording(path).map_or_else(|| stamp::digest(path), Ok);
-        let (stamp, source) = known.map_err(|error| error.to_string())?;
+    fn sound(&self, path: &Path, desk: &mut Desk) -> Result<(Stamp, Digest, Option<Kept>), String> {
+        if let Some((stamp, source)) = self.memory.recording(path)
+            && self.folder.places.contains_key(&source)
+        {
+            return Ok((stamp, source, None));
+        }
+        let (stamp, source) = stamp::read(path, &mut desk.file).map_err(|error| error.to_string())?;
         if self.folder.places.contains_key(&source) {
             return Ok((stamp, source, None));
         }
-        let sound = self.maker.make(path)?;
+        let kept = self.maker.make(path, &desk.file, &mut desk.tools)?;
         if Stamp::of(path) != stamp {
             return Err("changed while it was read".into());
         }
-        Ok((stamp, source, Some(sound)))
+        Ok((stamp, source, Some(kept)))
     }
 
     /// The text, and whether its tokens are new.
@@ -71,6 +97,6 @@ impl Source<'_> {
         let (utterance, tokenizer) = (&self.job.utterances[index], self.job.tokenizer);
         let language = tokenizer.language(&utterance.text, language_of(utterance, self.job.language));
         let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;
-        Ok((Text { language: language.to_owned(), tokens }, true))
+        Ok((Text { language: language.to_owned(), tokens: Packed::of(&tokens) }, true))
     }
 }

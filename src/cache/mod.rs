@@ -1,10 +1,11 @@
 //! Features on disk: the sound of every recording and the tokens of every text, in memory-mapped Arrow files.
 //!
 //! ```text
-//! <cache dir>/<settings>/shard-<blake3 of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
+//! <cache dir>/<settings>/shard-<digest of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
 //!                        corpus-<its hash>-<digest>.arrow    id, tokens, speaker, language, source, shard, offset, ...
 //!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
+//!                        outdated                            a run met a recording that has changed: look at all
 //! ```
 //!
 //! - Sound is found by the hash of its recording's bytes, in the folder of the settings it was made with; tokens by
@@ -12,11 +13,13 @@
 //! - Files appear complete or not at all: written under a temporary name, then renamed.
 //! - Opening compares sizes and times of shards with those they had when they were last read in full. One that was
 //!   written to, cut or copied since is read again and, if its name is not its digest, deleted and built again.
+//! - Recordings are told by size and times too, at opening or, in a large corpus, at the first use of their clip.
 //! - What sizes and times do not show, rot on the medium, the checksum of each clip does: it is compared when a clip
 //!   is first used in a run. A damaged file is deleted then, and the next run builds it again.
 
 mod build;
 mod clip;
+mod digest;
 mod draft;
 mod error;
 mod folder;
@@ -24,6 +27,8 @@ mod identity;
 mod make;
 mod map;
 mod memo;
+mod output;
+mod packed;
 mod roster;
 mod settings;
 mod shard;
@@ -89,9 +94,38 @@ pub enum Progress {
     },
 }
 
+/// Recordings that `open` looks at: all of a corpus of some 30 hours, or as many of a larger one, evenly spread. To look
+/// takes 1 to 2 µs each.
+const LOOKED_AT: usize = 1 << 14;
+
 /// Builds what is missing and opens the rest. The order is that of `utterances`, less those that failed; it does not
 /// depend on the number of workers.
+///
+/// Takes the same time for a large corpus as for a huge one: recordings that it does not look at are looked at when
+/// their clip is first used. One that has changed is an error then, and the next run makes it again.
 pub fn open(
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<(Cache, Report), Error> {
+    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop)
+}
+
+/// The same, with a look at every recording.
+pub fn prepare(
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<(Cache, Report), Error> {
+    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop)
+}
+
+fn open_looking_at(
+    looked_at: usize,
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
     config: &Config,
@@ -110,10 +144,11 @@ pub fn open(
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
         workers: data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
         max_failures: data.max_failures.of(utterances.len()),
+        looked_at,
         progress,
         stop,
     };
-    let opened = prepare(&job);
+    let opened = build_missing(&job);
     if !data.enable_caching {
         // The maps hold the shards until the run ends, whether or not they have a name.
         let _ = fs::remove_dir_all(&kept);
@@ -135,21 +170,27 @@ pub fn default_dir() -> PathBuf {
     set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts").join("features")
 }
 
-fn prepare(job: &Job) -> Result<(Cache, Report), Error> {
+fn build_missing(job: &Job) -> Result<(Cache, Report), Error> {
     let corpus = job.identity();
     let open = || Cache::open(job, &corpus);
-    if let Some(cache) = open().filter(Cache::is_current) {
+    let outdated = job.dir.join(clip::OUTDATED);
+    let looked_at = if outdated.exists() { usize::MAX } else { job.looked_at };
+    let is_current = |cache: &Cache| cache.is_current(looked_at);
+    if let Some(cache) = open().filter(is_current) {
         return report(job, cache, Counts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.
     let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
-    if let Some(cache) = open().filter(Cache::is_current) {
+    if let Some(cache) = open().filter(is_current) {
         return report(job, cache, Counts::default(), 0);
     }
     store::describe(&job.dir, job.settings)?;
     let mut folder = Folder::scan(&job.dir, job.form, job.progress)?;
     let counts = build::run(job, &mut folder)?;
+    // Every recording was looked at.
+    let _ = fs::remove_file(outdated);
     let cache = open().ok_or_else(|| Error::Unreadable { path: job.dir.clone() })?;
+    cache.trust();
     report(job, cache, counts, folder.damaged)
 }
 

@@ -4,15 +4,16 @@
 //! else; and the digest of its bytes, so that nothing is read from it that was not written. It also remembers what
 //! recordings and shards looked like from outside when they were last read.
 
+use super::digest::{self, Digest};
 use super::identity::Identity;
 use super::map;
+use super::packed::Packed;
 use super::shard::Place;
-use super::stamp::Stamp;
+use super::stamp::{self, Stamp};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, BinaryArray, FixedSizeBinaryArray, ListArray, RecordBatch, StringArray};
 use arrow_buffer::ScalarBuffer;
-use blake3::Hash;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,6 +23,8 @@ use std::time::SystemTime;
 
 /// Enough for the parts of a few corpora; each edit of a corpus makes a new table.
 pub(super) const KEPT: usize = 8;
+/// A table is written and read in pieces of so many rows, some 4 MiB.
+pub(super) const PIECE_ROWS: usize = 1 << 13;
 
 /// What became of one utterance.
 pub(super) struct Entry {
@@ -32,7 +35,7 @@ pub(super) struct Entry {
 
 pub(super) struct Ready {
     /// Digest of the recording.
-    pub source: Hash,
+    pub source: Digest,
     pub text: Text,
 }
 
@@ -40,12 +43,18 @@ pub(super) struct Ready {
 pub(super) struct Text {
     /// As named, or as detected.
     pub language: String,
-    pub tokens: Vec<i32>,
+    pub tokens: Packed,
 }
 
 pub(super) struct Roster {
     pub path: PathBuf,
     pub about: About,
+    /// `PIECE_ROWS` rows each, but the last.
+    pieces: Vec<Piece>,
+    rows: usize,
+}
+
+struct Piece {
     id: StringArray,
     audio: BinaryArray,
     speaker: StringArray,
@@ -88,39 +97,26 @@ impl Roster {
 
     /// None when the file is not what its name says, or is of another make.
     pub(super) fn open(path: &Path) -> Option<Self> {
-        let (_, digest) = claimed(path)?;
+        let (_, claimed) = claimed(path)?;
+        (stamp::digest(&File::open(path).ok()?).ok()?.hex() == claimed).then_some(())?;
         let (_, file) = map::open(path).ok()?;
-        (blake3::hash(&file).to_hex()[..32] == *digest).then_some(())?;
         let (schema, batches) = map::batches(&file).ok()?;
         let about = serde_json::from_str(schema.metadata().get("about")?).ok()?;
-        let [batch] = &batches[..] else { return None };
-        let column = |name| batch.column_by_name(name);
-        let text = |name| Some(column(name)?.as_string_opt::<i32>()?.clone());
-        let hashes = |name| Some(column(name)?.as_fixed_size_binary_opt()?.clone()).filter(|c| c.value_length() == 32);
-        let stamp = |name| numbers::<Int64Type>(batch, name);
-        let tokens = column("tokens")?.as_list_opt::<i32>()?.clone();
-        tokens.values().as_primitive_opt::<Int32Type>()?;
-        Some(Roster {
-            path: path.to_owned(),
-            about,
-            id: text("id")?,
-            audio: column("audio")?.as_binary_opt::<i32>()?.clone(),
-            speaker: text("speaker")?,
-            language: text("language")?,
-            text: hashes("text")?,
-            tokens,
-            source: hashes("source")?,
-            shard: numbers::<UInt32Type>(batch, "shard")?,
-            offset: numbers::<UInt64Type>(batch, "offset")?,
-            samples: numbers::<UInt32Type>(batch, "samples")?,
-            checksum: numbers::<UInt64Type>(batch, "checksum")?,
-            stamps: [stamp("bytes")?, stamp("modified_ns")?, stamp("changed_ns")?],
-            failure: text("failure")?,
-        })
+        let (_, whole) = batches.split_last()?;
+        whole.iter().all(|batch| batch.num_rows() == PIECE_ROWS).then_some(())?;
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let pieces = batches.iter().map(Piece::of).collect::<Option<Vec<_>>>()?;
+        Some(Roster { path: path.to_owned(), about, pieces, rows })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.id.len()
+        self.rows
+    }
+
+    fn at(&self, row: usize) -> (&Piece, usize) {
+        // The last piece of a table from elsewhere may be longer.
+        let piece = (row / PIECE_ROWS).min(self.pieces.len() - 1);
+        (&self.pieces[piece], row - piece * PIECE_ROWS)
     }
 
     /// Notes that the table was used, for those who clear up. A folder that cannot be written to goes without.
@@ -129,48 +125,91 @@ impl Roster {
     }
 
     pub(super) fn id(&self, row: usize) -> &str {
-        self.id.value(row)
+        let (piece, row) = self.at(row);
+        piece.id.value(row)
     }
 
     pub(super) fn speaker(&self, row: usize) -> &str {
-        self.speaker.value(row)
+        let (piece, row) = self.at(row);
+        piece.speaker.value(row)
     }
 
     pub(super) fn language(&self, row: usize) -> &str {
-        self.language.value(row)
+        let (piece, row) = self.at(row);
+        piece.language.value(row)
     }
 
     pub(super) fn audio(&self, row: usize) -> &Path {
-        Path::new(OsStr::from_bytes(self.audio.value(row)))
+        let (piece, row) = self.at(row);
+        Path::new(OsStr::from_bytes(piece.audio.value(row)))
     }
 
     pub(super) fn tokens(&self, row: usize) -> &[i32] {
-        let ends = self.tokens.offsets();
-        let values = self.tokens.values().as_primitive::<Int32Type>().values();
+        let (Piece { tokens, .. }, row) = self.at(row);
+        let (ends, values) = (tokens.offsets(), tokens.values().as_primitive::<Int32Type>().values());
         &values[ends[row] as usize..ends[row + 1] as usize]
     }
 
-    pub(super) fn source(&self, row: usize) -> Hash {
-        Hash::from_slice(self.source.value(row)).expect("32 bytes, as `open` has checked")
+    /// How many, without touching them.
+    pub(super) fn token_count(&self, row: usize) -> usize {
+        let (piece, row) = self.at(row);
+        piece.tokens.value_length(row) as usize
+    }
+
+    pub(super) fn source(&self, row: usize) -> Digest {
+        let (piece, row) = self.at(row);
+        Digest::from_bytes(piece.source.value(row)).expect("16 bytes, as `open` has checked")
     }
 
     /// Names the tokens.
-    pub(super) fn text(&self, row: usize) -> Hash {
-        Hash::from_slice(self.text.value(row)).expect("32 bytes, as `open` has checked")
+    pub(super) fn text(&self, row: usize) -> Digest {
+        let (piece, row) = self.at(row);
+        Digest::from_bytes(piece.text.value(row)).expect("16 bytes, as `open` has checked")
     }
 
     pub(super) fn place(&self, row: usize) -> Place {
-        let (offset, samples, checksum) = (self.offset[row], self.samples[row], self.checksum[row]);
-        Place { shard: self.shard[row], offset, samples, checksum }
+        let (Piece { shard, offset, samples, checksum, .. }, row) = self.at(row);
+        Place { shard: shard[row], offset: offset[row], samples: samples[row], checksum: checksum[row] }
     }
 
     pub(super) fn stamp(&self, row: usize) -> Stamp {
-        let [bytes, modified_ns, changed_ns] = self.stamps.each_ref().map(|column| column[row]);
+        let (piece, row) = self.at(row);
+        let [bytes, modified_ns, changed_ns] = piece.stamps.each_ref().map(|column| column[row]);
         Stamp { bytes, modified_ns, changed_ns }
     }
 
     pub(super) fn failure(&self, row: usize) -> Option<&str> {
-        self.failure.is_valid(row).then(|| self.failure.value(row))
+        let (piece, row) = self.at(row);
+        piece.failure.is_valid(row).then(|| piece.failure.value(row))
+    }
+}
+
+impl Piece {
+    fn of(batch: &RecordBatch) -> Option<Self> {
+        let column = |name| batch.column_by_name(name);
+        let text = |name| Some(column(name)?.as_string_opt::<i32>()?.clone());
+        let digests = |name| {
+            let column = column(name)?.as_fixed_size_binary_opt()?.clone();
+            Some(column).filter(|column| column.value_length() as usize == digest::BYTES)
+        };
+        let stamp = |name| numbers::<Int64Type>(batch, name);
+        let tokens = column("tokens")?.as_list_opt::<i32>()?.clone();
+        tokens.values().as_primitive_opt::<Int32Type>()?;
+        Some(Piece {
+            id: text("id")?,
+            audio: column("audio")?.as_binary_opt::<i32>()?.clone(),
+            speaker: text("speaker")?,
+            language: text("language")?,
+            text: digests("text")?,
+            tokens,
+            source: digests("source")?,
+            shard: numbers::<UInt32Type>(batch, "shard")?,
+            offset: numbers::<UInt64Type>(batch, "offset")?,
+            samples: numbers::<UInt32Type>(batch, "samples")?,
+            checksum: numbers::<UInt64Type>(batch, "checksum")?,
+            stamps: [stamp("bytes")?, stamp("modified_ns")?, stamp("changed_ns")?],
+            failure: text("failure")?,
+        })
     }
 }
 

@@ -1,10 +1,11 @@
 //! What cached sound depends on besides the recording: the folder it lies in is named after it.
 
+use super::digest::Digest;
 use crate::config::{CacheContent, Config};
 use serde::{Deserialize, Serialize};
 
 /// Raised whenever the same inputs would give other bytes: a new column, a better resampler.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// Every setting that changes the sound. Hashed as the JSON that it serialises to, so a new field cannot be forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +75,7 @@ impl Settings {
 
     /// Name of the folder that holds sound made with these settings.
     pub(super) fn folder(&self) -> String {
-        blake3::hash(self.json().as_bytes()).to_hex()[..16].to_owned()
+        Digest::of(self.json().as_bytes()).hex()[..16].to_owned()
     }
 
     pub(super) fn json(&self) -> String {

@@ -4,6 +4,7 @@
 //! found and used by the next one. Arrow reads it once, when its digest has just been made; from then on the table of
 //! a corpus says at which byte each sound starts, and a clip is a slice of the map.
 
+use super::digest::Digest;
 use super::map;
 use super::settings::Form;
 use super::sound::Sound;
@@ -12,19 +13,18 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Int16Type, UInt32Type, UInt64Type};
 use arrow_array::{FixedSizeBinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
-use blake3::Hash;
 use half::f16;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The digest that a file's name claims, if it is named like a shard.
-pub(super) fn claimed(path: &Path) -> Option<Hash> {
+pub(super) fn claimed(path: &Path) -> Option<Digest> {
     let name = path.file_name()?.to_str()?;
-    Hash::from_hex(name.strip_prefix("shard-")?.strip_suffix(".arrow")?).ok()
+    Digest::from_hex(name.strip_prefix("shard-")?.strip_suffix(".arrow")?)
 }
 
-pub(super) fn name(hash: &Hash) -> String {
-    format!("shard-{}.arrow", hash.to_hex())
+pub(super) fn name(digest: Digest) -> String {
+    format!("shard-{}.arrow", digest.hex())
 }
 
 pub(super) struct Shard {
@@ -72,13 +72,13 @@ impl Shard {
     }
 
     /// The recordings of a shard whose digest was just made; none where it is of another make.
-    pub(super) fn recordings(&self, number: u32, form: Form) -> Option<Vec<(Hash, Place)>> {
+    pub(super) fn recordings(&self, number: u32, form: Form) -> Option<Vec<(Digest, Place)>> {
         let (_, batches) = map::batches(&self.file).ok()?;
         let found = batches.iter().map(|batch| self.of_batch(batch, number, form)).collect::<Option<Vec<_>>>()?;
         Some(found.concat())
     }
 
-    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: Form) -> Option<Vec<(Hash, Place)>> {
+    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: Form) -> Option<Vec<(Digest, Place)>> {
         let sources: &FixedSizeBinaryArray = batch.column_by_name("source")?.as_fixed_size_binary_opt()?;
         let samples = batch.column_by_name("samples")?.as_primitive_opt::<UInt32Type>()?.values();
         let checksums = batch.column_by_name("checksum")?.as_primitive_opt::<UInt64Type>()?.values();
@@ -94,7 +94,7 @@ impl Shard {
         let place = |row: usize| {
             let offset = (base + list.value_offsets()[row] as usize * width * size_of::<i16>()) as u64;
             let place = Place { shard, offset, samples: samples[row], checksum: checksums[row] };
-            Some((Hash::from_slice(sources.value(row)).ok()?, place))
+            Some((Digest::from_bytes(sources.value(row))?, place))
         };
         (0..batch.num_rows()).map(place).collect()
     }

@@ -1,9 +1,13 @@
 //! The sound of a clip as it is kept: samples or mel frames, in a shard or in memory.
 
+use super::digest;
 use super::settings::Settings;
-use crate::audio::{self, Waveform, mel::Extractor};
+use crate::audio::mel::{Extractor, Work};
+use crate::audio::{self, Plain, Resampler, Sample, Waveform};
 use arrow_buffer::ToByteSlice;
 use half::f16;
+use half::vec::HalfFloatVecExt;
+use pulp::{Arch, Simd, WithSimd};
 use std::path::Path;
 
 /// 13 hours at 22 kHz. Beyond it a single clip would not fit the 32-bit offsets of a shard.
@@ -31,10 +35,8 @@ impl<'a> Sound<'a> {
         }
     }
 
-    /// Finds every accident; it need not resist an attacker, who could write the checksum too.
     pub(super) fn checksum(&self) -> u64 {
-        let digest = blake3::hash(self.bytes());
-        digest.as_bytes().first_chunk().copied().map_or(0, u64::from_le_bytes)
+        digest::checksum(self.bytes())
     }
 }
 
@@ -45,6 +47,21 @@ impl SoundBuf {
             SoundBuf::Mel(frames) => Sound::Mel(frames),
         }
     }
+}
+
+/// What is kept of a recording.
+pub(super) struct Kept {
+    pub sound: SoundBuf,
+    /// Its length.
+    pub samples: u32,
+    pub checksum: u64,
+}
+
+/// What one clip leaves to the next.
+#[derive(Default)]
+pub(super) struct Tools {
+    work: Work,
+    resampler: Resampler,
 }
 
 /// From a recording to what is kept of it; knows nothing of threads.
@@ -61,24 +78,52 @@ impl<'a> Maker<'a> {
         Maker { settings, extractor }
     }
 
-    /// The sound and its length in samples, or why there is none.
-    pub(super) fn make(&self, path: &Path) -> Result<(SoundBuf, u32), String> {
-        let Settings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
-        let wave = audio::prepare(path, rate_hz, trim_silence, loudness_lufs).map_err(|error| reason(path, &error))?;
-        match wave.samples.len() {
-            0 => Err("no samples".into()),
-            count @ 1..=MAX_SAMPLES => Ok((self.keep(&wave), count as u32)),
-            many => Err(format!("{many} samples, more than the {MAX_SAMPLES} a clip may have")),
+    /// What is kept, or why there is nothing. `file` is what `path` holds, or nothing where that is too long to hold.
+    pub(super) fn make(&self, path: &Path, file: &[u8], tools: &mut Tools) -> Result<Kept, String> {
+        let (plain, settings) = (Plain::of(file), self.settings);
+        if let Some(Plain { rate_hz, samples }) = plain
+            && (rate_hz, None) == (settings.rate_hz, settings.loudness_lufs)
+        {
+            let heard = if settings.trim_silence { audio::speech(samples, rate_hz) } else { 0..samples.len() };
+            return self.keep(&samples[heard], &mut tools.work);
         }
+        let wave = self.wave(path, plain, &mut tools.resampler).map_err(|error| reason(path, &error))?;
+        self.keep(&wave.samples, &mut tools.work)
     }
 
-    fn keep(&self, wave: &Waveform) -> SoundBuf {
-        match &self.extractor {
-            None => SoundBuf::Pcm(wave.samples.iter().map(|x| (x.clamp(-1.0, 1.0) * 32767.0).round() as i16).collect()),
-            Some(extractor) => {
-                SoundBuf::Mel(extractor.log_mel(&wave.samples).iter().map(|&value| f16::from_f32(value)).collect())
-            }
+    fn wave(&self, path: &Path, plain: Option<Plain>, resampler: &mut Resampler) -> Result<Waveform, audio::Error> {
+        let wave = plain.map_or_else(|| audio::decode(path), |plain| Ok(plain.to_wave()))?;
+        let Settings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
+        audio::prepare(wave, resampler, rate_hz, trim_silence, loudness_lufs)
+    }
+
+    fn keep<T: Sample>(&self, samples: &[T], work: &mut Work) -> Result<Kept, String> {
+        let count = match samples.len() {
+            0 => return Err("no samples".into()),
+            count @ 1..=MAX_SAMPLES => count as u32,
+            many => return Err(format!("{many} samples, more than the {MAX_SAMPLES} a clip may have")),
+        };
+        let sound = match &self.extractor {
+            None => SoundBuf::Pcm(Arch::new().dispatch(Quantise(samples))),
+            Some(extractor) => SoundBuf::Mel(Vec::from_f32_slice(extractor.log_mel(samples, work))),
+        };
+        let checksum = sound.as_sound().checksum();
+        Ok(Kept { sound, samples: count, checksum })
+    }
+}
+
+struct Quantise<'a, T>(&'a [T]);
+
+impl<T: Sample> WithSimd for Quantise<'_, T> {
+    type Output = Vec<i16>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Vec<i16> {
+        let mut quantised = vec![0; self.0.len()];
+        for (out, sample) in quantised.iter_mut().zip(self.0) {
+            *out = sample.to_i16();
         }
+        quantised
     }
 }
 

@@ -4,9 +4,9 @@
 //! the inode's own (ctime), which no program can set, so a file put back with its old modification time is noticed.
 //! Rot on the medium leaves the times alone; the checksum that every clip is held against finds that.
 
-use blake3::Hash;
+use super::digest::{Digest, Hasher};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,6 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A file changed this recently may change again within one tick of its file system's clock, unnoticed.
 const UNSETTLED_NS: i64 = 2_000_000_000;
 const NS: i64 = 1_000_000_000;
+/// 12 minutes of 16-bit sound at 44.1 kHz. What is longer is read in pieces.
+const WHOLE_BYTES: u64 = 64 << 20;
+const PIECE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -47,14 +50,30 @@ impl Stamp {
     }
 }
 
-/// Digest of a file's bytes, with the stamp it had before the first was read.
-pub(super) fn digest(path: &Path) -> io::Result<(Stamp, Hash)> {
+/// Digest of a file's bytes, with the stamp it had before the first was read. The bytes are left in `whole`, unless
+/// there are too many to hold: then it is empty.
+pub(super) fn read(path: &Path, whole: &mut Vec<u8>) -> io::Result<(Stamp, Digest)> {
+    whole.clear();
     // A named pipe would make `open` wait for ever, so look before opening.
     let meta = fs::metadata(path)?;
     if !meta.is_file() {
         return Err(io::Error::other("not a file"));
     }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path)?)?;
-    Ok((Stamp::new(&meta), hasher.finalize()))
+    let mut file = File::open(path)?;
+    if meta.len() <= WHOLE_BYTES {
+        file.read_to_end(whole)?;
+        return Ok((Stamp::new(&meta), Digest::of(whole)));
+    }
+    Ok((Stamp::new(&meta), digest(&file)?))
+}
+
+/// Read, not mapped: a map's pages would count as memory of this process.
+pub(super) fn digest(mut file: &File) -> io::Result<Digest> {
+    let (mut hasher, mut piece) = (Hasher::new(), vec![0; PIECE_BYTES]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.update(&piece[..count]),
+        };
+    }
 }

@@ -1,5 +1,6 @@
 //! All folders of a cache: what they hold, who used it last, and what can go.
 
+use super::clip::OUTDATED;
 use super::folder::{self, LOCK};
 use super::roster::{self, Roster};
 use super::settings::{FORMAT, Settings};
@@ -138,7 +139,7 @@ fn kept(folders: &[Stored], limits: &Limits) -> HashSet<PathBuf> {
     let first = (0..uses.len()).find(|&first| fits(&uses[first..])).unwrap_or(uses.len());
     let mut kept = files(&uses[first..]);
     let folders: HashSet<PathBuf> = kept.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
-    kept.extend(folders.iter().flat_map(|folder| [folder.join(SETTINGS), folder.join(LOCK)]));
+    kept.extend(folders.iter().flat_map(|folder| [SETTINGS, LOCK, OUTDATED].map(|name| folder.join(name))));
     kept
 }
 
@@ -177,7 +178,8 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Our files in a folder; what somebody else put there is not looked at.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let others = [SETTINGS, LOCK, OLD_TABLE, OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, writer::TEMPORARY];
+    let others =
+        [SETTINGS, LOCK, OUTDATED, OLD_TABLE, OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, writer::TEMPORARY];
     let is_ours = |path: &PathBuf| {
         let is_other = path.file_name().and_then(OsStr::to_str).is_some_and(|name| others.contains(&name));
         is_other || shard::claimed(path).is_some() || roster::claimed(path).is_some()

@@ -146,7 +146,8 @@ fn mel_frames_are_those_of_the_extractor() {
     let extractor =
         audio::mel::Extractor::new(rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz);
     let wave = audio::decode(&case.utterances[1].audio).unwrap();
-    let expected = extractor.log_mel(&wave.samples);
+    let mut work = audio::mel::Work::default();
+    let expected = extractor.log_mel(&wave.samples, &mut work);
     let Sound::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
     assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
     // Half precision has 11 bits: half a thousandth of the value.
@@ -173,6 +174,41 @@ fn one_changed_clip_redoes_one_clip() {
     case.utterances.push(utterance(case.root.path(), 9));
     tone(&case.utterances[3].audio, 555.0, 1700);
     assert_eq!(case.counts(), (1, 0, 3, 0));
+}
+
+/// In a corpus too large to look at every recording when it is opened.
+#[test]
+fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
+    let case = Case::new(4);
+    case.run().unwrap();
+    let open_unseen = || {
+        let (progress, stop) = (|_| (), AtomicBool::new(false));
+        open_looking_at(0, &case.utterances, &case.tokenizer, &case.config, &progress, &stop).unwrap()
+    };
+    tone(&case.utterances[1].audio, 999.0, 1616);
+    let (cache, report) = open_unseen();
+    assert_eq!(counts(&report), (0, 0, 4, 0));
+    assert!(cache.clip(0).is_ok() && cache.clip(3).is_ok());
+    let error = cache.clip(1).unwrap_err().to_string();
+    assert!(error.starts_with(&case.utterances[1].audio.display().to_string()), "{error}");
+    assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
+}
+
+/// Clips of many lengths in several batches, as samples and as frames of an odd number of bands.
+#[test]
+fn what_is_where_is_told_without_reading_it_back() {
+    for content in [CacheContent::Pcm, CacheContent::Mel] {
+        let mut case = Case::new(30);
+        (case.config.data.cache_content, case.config.model.n_mels) = (content, 27);
+        for (index, utterance) in case.utterances.iter().enumerate() {
+            tone(&utterance.audio, 300.0, 90_001 - 997 * index);
+        }
+        let (told, _) = case.run().unwrap();
+        distrust(&case.config).unwrap();
+        let (read, report) = case.run().unwrap();
+        assert_eq!(counts(&report), (0, 30, 0, 0));
+        assert!((0..30).all(|index| told.clip(index).unwrap().sound == read.clip(index).unwrap().sound));
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Writing shards: rows are gathered, written under a temporary name, and named after their digest. They are not synced:
 //! a clip is held against its checksum before its first use, so what a power cut spoils is found and built again.
 
+use super::Error;
+use super::digest::{self, Digest};
+use super::output::Output;
 use super::settings::Settings;
-use super::sound::SoundBuf;
-use super::{Error, shard};
+use super::shard::{self, Place};
+use super::sound::{Kept, SoundBuf};
 use arrow_array::{
     Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
     UInt64Array,
@@ -11,10 +14,8 @@ use arrow_array::{
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
-use blake3::Hash;
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,48 +23,58 @@ pub(super) const TEMPORARY: &str = "shard.tmp";
 /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
 const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
-const BATCH_BYTES: usize = 8 << 20;
+const BATCH_BYTES: usize = 1 << 20;
+/// Arrow starts every column at a multiple of this, and ends a batch at one.
+const COLUMN_BYTES: u64 = 64;
 
 /// Appends recordings to shards in a folder that no other process writes to.
 pub(super) struct Writer {
     dir: PathBuf,
     schema: SchemaRef,
     batch: Columns,
-    open: Option<FileWriter<Hashing>>,
+    open: Option<FileWriter<Output>>,
     written_bytes: usize,
+    /// What is in the shard at hand. The number of the shard is for its reader to give.
+    places: Vec<(Digest, Place)>,
+}
+
+/// A shard that is complete: where it is, and what is where in it, so that it need not be read back.
+pub(super) struct Sealed {
+    pub path: PathBuf,
+    pub places: Vec<(Digest, Place)>,
 }
 
 impl Writer {
     pub(super) fn new(dir: &Path, settings: &Settings) -> Self {
         let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
-        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0 }
+        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0, places: vec![] }
     }
 
     /// Takes a recording; returns the shard that it filled, if it filled one.
-    pub(super) fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) -> Result<Option<PathBuf>, Error> {
-        self.batch.push(source, samples, sound);
+    pub(super) fn push(&mut self, source: &Digest, kept: &Kept) -> Result<Option<Sealed>, Error> {
+        self.batch.push(source, kept);
         let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
 
     /// Completes the shard at hand: writes it, and gives it its name.
-    pub(super) fn seal(&mut self) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn seal(&mut self) -> Result<Option<Sealed>, Error> {
         self.try_seal().map_err(|error| self.abandon(error))
     }
 
-    fn flush_or_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+    fn flush_or_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
         self.flush()?;
         if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
     }
 
-    fn try_seal(&mut self) -> Result<Option<PathBuf>, ArrowError> {
+    fn try_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
-        let path = self.dir.join(shard::name(&open.into_inner()?.finish()));
+        let path = self.dir.join(shard::name(open.into_inner()?.finish()?));
         fs::rename(self.temporary(), &path)?;
         self.written_bytes = 0;
-        Ok(Some(path))
+        Ok(Some(Sealed { path, places: std::mem::take(&mut self.places) }))
     }
 
     fn flush(&mut self) -> Result<(), ArrowError> {
@@ -71,11 +82,21 @@ impl Writer {
             return Ok(());
         }
         self.written_bytes += self.batch.bytes();
+        let (sound_bytes, temporary) = (self.batch.bytes() as u64, self.temporary());
+        let rows = self.batch.rows();
         let batch = self.take_batch().finish(&self.schema)?;
-        if self.open.is_none() {
-            self.open = Some(FileWriter::try_new(Hashing::create(&self.temporary())?, &self.schema)?);
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(FileWriter::try_new(Output::create(&temporary)?, &self.schema)?),
+        };
+        open.write(&batch)?;
+        // Sound is the last column of a batch.
+        let mut offset = open.get_ref().bytes() - sound_bytes.next_multiple_of(COLUMN_BYTES);
+        for (source, samples, checksum, bytes) in rows {
+            self.places.push((source, Place { shard: 0, offset, samples, checksum }));
+            offset += bytes;
         }
-        self.open.as_mut().map_or(Ok(()), |open| open.write(&batch))
+        Ok(())
     }
 
     fn take_batch(&mut self) -> Columns {
@@ -90,6 +111,7 @@ impl Writer {
     /// After a failed write the file's end is unknown: it can no longer become a shard.
     fn abandon(&mut self, error: ArrowError) -> Error {
         (self.open, _) = (None, self.take_batch());
+        self.places.clear();
         // At once: a full disk needs the room for the table of the clips that are done.
         let _ = fs::remove_file(self.temporary());
         Error::arrow(&self.temporary(), error)
@@ -103,34 +125,6 @@ impl Drop for Writer {
     }
 }
 
-/// A file and the digest of what was written to it. Unbuffered: nearly every write is a whole column.
-pub(super) struct Hashing {
-    file: File,
-    hasher: blake3::Hasher,
-}
-
-impl Hashing {
-    pub(super) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Hashing { file: File::create(path)?, hasher: blake3::Hasher::new() })
-    }
-
-    pub(super) fn finish(self) -> Hash {
-        self.hasher.finalize()
-    }
-}
-
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
 /// Whoever opens a shard elsewhere finds in its metadata how the sound was made.
 fn schema(settings: &Settings) -> SchemaRef {
     let sound = match &settings.mel {
@@ -138,7 +132,7 @@ fn schema(settings: &Settings) -> SchemaRef {
         Some(mel) => Field::new_list("mel", frame(mel.n_mels), false),
     };
     let fields = vec![
-        Field::new("source", DataType::FixedSizeBinary(32), false),
+        Field::new("source", DataType::FixedSizeBinary(digest::BYTES as i32), false),
         Field::new("samples", DataType::UInt32, false),
         Field::new("checksum", DataType::UInt64, false),
         sound,
@@ -176,16 +170,25 @@ impl Columns {
         Columns { source: vec![], samples: vec![], checksum: vec![], sound, lengths: vec![], n_mels }
     }
 
-    fn push(&mut self, source: &Hash, samples: u32, sound: &SoundBuf) {
-        self.source.extend(source.as_bytes());
-        self.samples.push(samples);
-        self.checksum.push(sound.as_sound().checksum());
-        let values = match (&mut self.sound, sound) {
+    fn push(&mut self, source: &Digest, kept: &Kept) {
+        self.source.extend(source.bytes());
+        self.samples.push(kept.samples);
+        self.checksum.push(kept.checksum);
+        let values = match (&mut self.sound, &kept.sound) {
             (SoundBuf::Pcm(all), SoundBuf::Pcm(values)) => append(all, values),
             (SoundBuf::Mel(all), SoundBuf::Mel(values)) => append(all, values),
             _ => unreachable!("one maker, one form"),
         };
         self.lengths.push(values / self.n_mels.unwrap_or(1));
+    }
+
+    /// Source, length, checksum and bytes of each.
+    fn rows(&self) -> Vec<(Digest, u32, u64, u64)> {
+        let value_bytes = (self.n_mels.unwrap_or(1) * size_of::<i16>()) as u64;
+        let bytes = self.lengths.iter().map(|length| *length as u64 * value_bytes);
+        let sources = self.source.chunks_exact(digest::BYTES).filter_map(Digest::from_bytes);
+        let rows = sources.zip(&self.samples).zip(&self.checksum).zip(bytes);
+        rows.map(|(((source, samples), checksum), bytes)| (source, *samples, *checksum, bytes)).collect()
     }
 
     fn bytes(&self) -> usize {
@@ -206,7 +209,7 @@ impl Columns {
             }
         };
         let columns: Vec<Arc<dyn Array>> = vec![
-            Arc::new(FixedSizeBinaryArray::try_new(32, Buffer::from_vec(self.source), None)?),
+            Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(self.source), None)?),
             Arc::new(UInt32Array::from(self.samples)),
             Arc::new(UInt64Array::from(self.checksum)),
             Arc::new(list),

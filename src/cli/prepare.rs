@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         cache::distrust(&config)?;
     }
     let bar = progress::bar(corpus.utterances.len() as u64, "preparing");
-    let opened = cache::open(&corpus.utterances, &tokenizer, &config, &progress::of_cache(&bar), &stop);
+    let opened = cache::prepare(&corpus.utterances, &tokenizer, &config, &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
     let (_, report) = opened?;
     if args.json {
@@ -95,7 +95,14 @@ fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
 
 fn print_json(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
     let left_out: Vec<String> = corpus.problems.iter().map(ToString::to_string).collect();
-    let answer = json!({ "cache": report, "tokens": tokens, "hit_rate": hit_rate(report), "left_out": left_out });
+    let answer = json!({
+        "format": corpus.format,
+        "why": corpus.why,
+        "cache": report,
+        "tokens": tokens,
+        "hit_rate": hit_rate(report),
+        "left_out": left_out,
+    });
     print_line(serde_json::to_string_pretty(&answer)?)?;
     Ok(())
 }

@@ -84,7 +84,8 @@ impl<'a> Listener<'a> {
     fn hear_one(&self, recording: &Path) -> Result<Tensor> {
         let data = &self.config.data;
         let loudness = data.normalize_audio.then_some(data.loudness_lufs);
-        let wave = audio::prepare(recording, data.sample_rate, data.trim_silence, loudness)?;
+        let (wave, mut resampler) = (audio::decode(recording)?, audio::Resampler::default());
+        let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, loudness)?;
         let hop = self.config.model.hop_length as usize;
         ensure!(wave.samples.len() >= hop, "{}: too short to hear a voice in it", recording.display());
         let mel = self.extractor.log_mel(&Tensor::from_slice(&wave.samples).to_device(self.device));

@@ -10,7 +10,6 @@ use crate::corpus::Utterance;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every vocabulary of characters holds these, so that a voice fitted to a few sentences can be asked for others.
 const BASE: &str = "abcdefghijklmnopqrstuvwxyz !\"'(),-.:;?";
@@ -106,28 +105,6 @@ impl Tokenizer {
             }
         }
         Ok(ids)
-    }
-
-    /// Many at once, in their order; the first error ends it.
-    pub fn encode_all(&self, texts: &[(&str, &str)], workers: usize) -> Result<Vec<Vec<i32>>, Error> {
-        let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Vec<i32>)>, Error> {
-            let mut done = Vec::new();
-            while let Some((index, (text, language))) = at(texts, next.fetch_add(1, Ordering::Relaxed)) {
-                done.push((index, self.encode(text, language)?));
-            }
-            Ok(done)
-        };
-        let done = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(work)).collect();
-            let joined = threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect::<Result<Vec<_>, _>>()
-        })?;
-        let mut all: Vec<_> = done.into_iter().flatten().collect();
-        all.sort_unstable_by_key(|(index, _)| *index);
-        Ok(all.into_iter().map(|(_, ids)| ids).collect())
     }
 
     /// The code that a text is read by: `auto` is detected among the languages this tokenizer knows.
@@ -245,10 +222,6 @@ impl Tokenizer {
         let first = FIRST + self.languages.len();
         characters.binary_search(&letter).map_or(UNKNOWN, |index| (first + index) as i32)
     }
-}
-
-fn at<'a>(texts: &[(&'a str, &'a str)], index: usize) -> Option<(usize, (&'a str, &'a str))> {
-    texts.get(index).map(|text| (index, *text))
 }
 
 /// The languages that are named, and those detected often enough; and the most frequent of all.

@@ -12,7 +12,7 @@ pub use problems::{Kind, Problem};
 pub use spread::{Bin, Spread};
 
 use crate::config::Config;
-use crate::corpus::{Corpus, Utterance};
+use crate::corpus::{Corpus, Format, Utterance};
 use crate::text::{self, Tokenizer};
 use measure::Measure;
 use rayon::prelude::*;
@@ -26,6 +26,9 @@ const AUTO: &str = "auto";
 
 #[derive(Debug, Default, Serialize)]
 pub struct Summary {
+    /// How the metadata were read, and what that was told by.
+    pub format: Format,
+    pub why: String,
     /// Rows of the metadata, usable or not.
     pub rows: usize,
     /// Clips that could be decoded; the figures below are theirs.
@@ -80,6 +83,8 @@ fn summarise(corpus: &Corpus, config: &Config, tokenizer: &Tokenizer, measures: 
     let seconds = of_all(|clip| clip.seconds);
     let problems = problems::problems(corpus, config, measures);
     let mut summary = Summary {
+        format: corpus.format,
+        why: corpus.why.clone(),
         rows: corpus.utterances.len() + corpus.problems.len(),
         clips: clips.len(),
         hours: seconds.iter().sum::<f64>() / 3600.0,

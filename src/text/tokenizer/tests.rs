@@ -74,16 +74,6 @@ fn fingerprint_follows_the_vocabulary() {
 }
 
 #[test]
-fn many_at_once_are_the_same_as_one_by_one() {
-    let tokenizer = english();
-    let texts: Vec<String> = (0..100).map(|index| format!("sentence {index}")).collect();
-    let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (text.as_str(), "en")).collect();
-    let alone: Vec<_> = pairs.iter().map(|(text, language)| tokenizer.encode(text, language).unwrap()).collect();
-    assert_eq!(tokenizer.encode_all(&pairs, 4).unwrap(), alone);
-    assert_eq!(tokenizer.encode_all(&[], 4).unwrap(), Vec::<Vec<i32>>::new());
-}
-
-#[test]
 fn phonemes_are_taken_where_they_can_be() {
     let corpus = [utterance("Hello, world.", Some("en"))];
     let chosen = Tokenizer::of_corpus(&corpus, "auto", Kind::Auto).unwrap();

@@ -1,0 +1,34 @@
+//! One sample, as it lies in a file or as a number.
+
+pub trait Sample: Copy {
+    /// -1..1
+    fn to_f32(self) -> f32;
+    /// Full scale is 32768, as it is when samples are read back.
+    fn to_i16(self) -> i16;
+}
+
+/// Little-endian, 16 bits.
+impl Sample for [u8; 2] {
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(i16::from_le_bytes(self)) * (1.0 / 32768.0)
+    }
+
+    #[inline(always)]
+    fn to_i16(self) -> i16 {
+        i16::from_le_bytes(self)
+    }
+}
+
+impl Sample for f32 {
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    /// Beyond ±1 it is clipped: the conversion saturates.
+    #[inline(always)]
+    fn to_i16(self) -> i16 {
+        (self * 32768.0).round_ties_even() as i16
+    }
+}
