@@ -81,6 +81,8 @@ pub struct Data {
     pub pad_to_fixed_length: bool,
     /// White noise this far below each utterance, in dB, or up to 10 dB weaker; null adds none.
     pub augment_noise_snr_db: Option<f64>,
+    /// Every utterance is spoken faster or slower by at most this share; 0 leaves it.
+    pub augment_speed: f64,
     /// Every utterance is moved up or down by at most this much; 0 leaves it.
     pub augment_pitch_semitones: f64,
     /// Batches come in an order that depends on the seed alone; otherwise those that are ready overtake slow ones.

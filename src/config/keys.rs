@@ -108,6 +108,7 @@ const DATA: &[Key] = &[
     one_of("long_clips", &["refuse", "crop", "split"]),
     switch("pad_to_fixed_length"),
     real("augment_noise_snr_db", Included(-20.0), Included(100.0)).or_null(),
+    real("augment_speed", Included(0.0), Included(0.5)),
     real("augment_pitch_semitones", Included(0.0), Included(12.0)),
     switch("deterministic"),
     whole("num_workers", 1, 256).or_null(),

@@ -54,7 +54,8 @@ impl Config {
     /// The same without augmentation: held-out speech is taken as it is.
     pub fn unchanged(&self) -> Config {
         let mut config = self.clone();
-        (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (None, 0.0);
+        let data = &mut config.data;
+        (data.augment_noise_snr_db, data.augment_speed, data.augment_pitch_semitones) = (None, 0.0, 0.0);
         config
     }
 

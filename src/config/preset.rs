@@ -126,6 +126,7 @@ fn data(given: &Layer, level: OptimizationLevel) -> Data {
         long_clips: LongClips::Refuse,
         pad_to_fixed_length: false,
         augment_noise_snr_db: None,
+        augment_speed: 0.0,
         augment_pitch_semitones: 0.0,
         deterministic: level != OptimizationLevel::Experimental,
         num_workers: None,

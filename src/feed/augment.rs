@@ -17,6 +17,7 @@ const NOISE_SPREAD_DB: f64 = 10.0;
 pub struct Augment {
     noise_snr_db: Option<f64>,
     pitch_semitones: f64,
+    speed: bool,
     seed: u64,
     /// `[NOISE_SAMPLES]`, uniform with power 1; empty when no noise is asked for.
     noise: Tensor,
@@ -31,6 +32,7 @@ impl Augment {
         Augment {
             noise_snr_db: config.augment_noise_snr_db,
             pitch_semitones: config.augment_pitch_semitones,
+            speed: config.augment_speed > 0.0,
             seed,
             noise: Tensor::from_slice(&noise).to_device(device),
         }
@@ -38,7 +40,7 @@ impl Augment {
 
     /// Whether it changes anything.
     pub fn is_on(&self) -> bool {
-        self.noise_snr_db.is_some() || self.pitch_semitones != 0.0
+        self.noise_snr_db.is_some() || self.pitch_semitones != 0.0 || self.speed
     }
 
     /// White noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
@@ -57,7 +59,20 @@ impl Augment {
         let from = rng.below(NOISE_SAMPLES) as i64;
         let times = samples.size()[0] / NOISE_SAMPLES as i64 + 1;
         let noise = self.noise.roll([from], [0]).repeat([times]).narrow(0, 0, samples.size()[0]);
-        (hops + noise.view([frames.len(), -1]) * per_frame(&level, batch)).view(-1)
+        // Up to the next utterance: sound may reach further than the frames it is spoken in, and gaps are masked later.
+        let level = level.index_select(0, &latest(batch));
+        (hops + noise.view([frames.len(), -1]) * level).view(-1)
+    }
+
+    /// Speaks every utterance in the frames that the batch has for it, which are more or fewer than were recorded: each
+    /// frame lies between two recorded ones. `spectrum`: `[frames, bins or bands]`, as recorded.
+    pub fn speed(&self, spectrum: &Tensor, batch: &Batch) -> Tensor {
+        if !self.speed {
+            return spectrum.shallow_clone();
+        }
+        let (first, share) = places(batch);
+        let next = (&first + 1).clamp_max(spectrum.size()[0] - 1);
+        spectrum.index_select(0, &first) * (-&share + 1.0) + spectrum.index_select(0, &next) * share
     }
 
     /// Moves every utterance's spectrum up or down by a random interval within the chosen one: bin `b` then shows what
@@ -72,6 +87,28 @@ impl Augment {
         let factors = draws(batch.frames.capacity(), &mut rng, factor, magnitude.device());
         stretch(magnitude, &per_frame(&factors, batch).clamp_min(1e-3))
     }
+}
+
+/// The utterance that began last, for every frame: `[frames]`.
+fn latest(batch: &Batch) -> Tensor {
+    let frames = &batch.frames;
+    let begins = Tensor::zeros([frames.len()], (Kind::Float, frames.lens.device()));
+    let begins = begins.index_add(0, &frames.starts, &frames.lens.gt(0).to_kind(Kind::Float));
+    (begins.cumsum(0, Kind::Float) - 1.0).clamp_min(0.0).to_kind(Kind::Int64)
+}
+
+/// Where every frame of a batch lies in its recording: a place between two frames, as (frame, share of the next one).
+fn places(batch: &Batch) -> (Tensor, Tensor) {
+    let frames = &batch.frames;
+    let float = |list: &Tensor| list.to_kind(Kind::Float).unsqueeze(1);
+    let pace = float(&batch.source_lens) / float(&frames.lens).clamp_min(1.0);
+    let [pace, start, len] =
+        [&pace, &float(&frames.starts), &float(&batch.source_lens)].map(|rows| per_frame(rows, batch));
+    // Behind the last recorded frame there is nothing to come near to.
+    let place = (float(&frames.position) * pace).minimum(&(len - 1.0).clamp_min(0.0));
+    let below = place.floor();
+    let share = &place - &below;
+    ((start + below).squeeze_dim(1).to_kind(Kind::Int64), share)
 }
 
 /// `magnitude` `[frames, bins]` with bin `b` of a frame taken from `b / factor`, between its two neighbours.

@@ -15,6 +15,8 @@ pub struct Batch {
     pub tokens: Tensor,
     /// `[capacity]`, i32: index into the tokenizer's languages.
     pub languages: Tensor,
+    /// `[capacity]`, i32: frames of each utterance as it was recorded.
+    pub(super) source_lens: Tensor,
     /// `[frames, n_mels]`, normalised log-mel, zero in gaps; f32.
     pub mel: Tensor,
     /// `[capacity, reference_frames, n_mels]`, normalised: a slice of another clip of each utterance's speaker, zero
@@ -42,6 +44,7 @@ impl Batch {
         Batch {
             tokens: part(&layout.tokens),
             languages: part(&layout.languages),
+            source_lens: part(&layout.source_lens),
             text: Packed::of_tables(&tables, &layout.text, layout.budget.longest_tokens + GAP),
             frames: Packed::of_tables(&tables, &layout.frames, layout.budget.longest_frames + GAP),
             mel: sound.mel,
@@ -100,7 +103,7 @@ impl Batch {
             padded: false,
         };
         let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, 0);
-        let mut tables = vec![0; layout.languages.end];
+        let mut tables = vec![0; layout.source_lens.end];
         layout.text.fill(&mut tables, text);
         layout.frames.fill(&mut tables, frames);
         tables[layout.tokens.clone()].copy_from_slice(tokens);

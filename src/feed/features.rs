@@ -102,13 +102,14 @@ impl Features {
     /// (`speech`), and never what a voice is cloned from.
     fn log_mel(&self, block: &Tensor, section: &Section, speech: Option<(&Batch, &Position)>) -> Tensor {
         if let SoundKind::Mel { n_mels } = self.layout.kind {
-            return part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]);
+            let frames = part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]);
+            return speech.map_or(frames.shallow_clone(), |(batch, _)| self.augment.speed(&frames, batch));
         }
         let samples = samples(block, section);
         let magnitude = match speech {
             Some((batch, at)) => {
                 let magnitude = self.extractor.magnitude(&self.augment.noise(&samples, batch, at));
-                self.augment.pitch(&magnitude, batch, at)
+                self.augment.pitch(&self.augment.speed(&magnitude, batch), batch, at)
             }
             None => self.extractor.magnitude(&samples),
         };

@@ -131,14 +131,36 @@ fn the_time_of_the_feed_is_accounted_for() {
     assert!(since.queue("ring").unwrap().empty > 0.5, "{since:?}");
 }
 
+fn run(dataset: &Arc<Dataset>, config: &Config) -> Vec<Vec<Tensor>> {
+    take(&mut Feed::start(producer(dataset, CPU, 0, Delays::default(), config), 0).unwrap(), 4)
+}
+
+/// A recording whose frames are its own positions comes out with positions that are as far apart as it is fast.
+#[test]
+fn speed_changes_the_number_of_frames_and_nothing_else() {
+    let mut config = config();
+    config.data.augment_speed = 0.2;
+    let span = |start, len| crate::loader::Span { start, len };
+    let frames = Tensor::arange(40, (Kind::Float, Device::Cpu)).unsqueeze(1);
+    let reference = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
+    // 10 recorded frames spoken in 8, and 12 in 15.
+    let spans = [span(0, 8), span(20, 15)];
+    let mut batch =
+        Batch::by_hand(&[span(0, 1), span(2, 1)], &spans, &[1; 4], &[0, 0], frames.shallow_clone(), reference);
+    batch.source_lens = Tensor::from_slice(&[10i32, 12]);
+    let spoken = augment::Augment::new(&config.data, 1, Device::Cpu).speed(&frames, &batch);
+    for (frame, wanted) in [(0, 0.0), (4, 5.0), (7, 8.75), (20, 20.0), (25, 24.0), (34, 31.0)] {
+        let found = spoken.double_value(&[frame, 0]);
+        assert!((found - wanted).abs() < 1e-4, "frame {frame}: {found}, not {wanted}");
+    }
+}
+
 #[test]
 fn augmentation_depends_on_the_seed_and_the_place_alone() {
     let (_dir, dataset) = dataset(|_| ());
     let mut config = config();
     (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (Some(20.0), 2.0);
-    let run =
-        |config: &Config| take(&mut Feed::start(producer(&dataset, CPU, 0, Delays::default(), config), 0).unwrap(), 4);
-    let (first, again, plain) = (run(&config), run(&config), reference(&dataset, 4));
+    let (first, again, plain) = (run(&dataset, &config), run(&dataset, &config), reference(&dataset, 4));
     assert_close(&first, &again, 0.0);
     let (mel, plain_mel) = (&first[0][1], &plain[0][1]);
     assert!((mel - plain_mel).abs().max().double_value(&[]) > 0.05);

@@ -37,6 +37,8 @@ pub struct BlockLayout {
     pub text: AxisTables,
     pub frames: AxisTables,
     pub languages: Range<usize>,
+    /// Frames of each utterance's sound as the cache has it; `frames.lens` differs where its speed is changed.
+    pub source_lens: Range<usize>,
     pub bytes: usize,
 }
 
@@ -58,11 +60,12 @@ impl BlockLayout {
         let text = AxisTables::new(tokens, tokens, utterances, longest_tokens);
         let frame_tables = AxisTables::new(text.lens.end, frames, utterances, longest_frames);
         let languages = frame_tables.lens.end..frame_tables.lens.end + utterances;
+        let source_lens = languages.end..languages.end + utterances;
         let frame_bytes = frame_bytes(kind, hop_samples);
         let reference_bytes = if reference_frames == 0 { 0 } else { (reference_frames + GAP) * frame_bytes };
         let mut bytes = 0;
         let [sound, reference, tables] =
-            [frames * frame_bytes, utterances * reference_bytes, languages.end * size_of::<i32>()].map(|len| {
+            [frames * frame_bytes, utterances * reference_bytes, source_lens.end * size_of::<i32>()].map(|len| {
                 let start_bytes = bytes;
                 bytes = (start_bytes + len).next_multiple_of(ALIGNMENT_BYTES);
                 Section { start_bytes, bytes: len }
@@ -79,6 +82,7 @@ impl BlockLayout {
             text,
             frames: frame_tables,
             languages,
+            source_lens,
             bytes,
         }
     }

@@ -25,6 +25,8 @@ pub struct Limits {
     pub long_clips: LongClips,
     /// Frames of another clip of the same speaker beside every utterance; 0: none.
     pub reference_frames: usize,
+    /// Utterances are spoken faster or slower by at most this share.
+    pub speed: f64,
 }
 
 impl Limits {
@@ -33,6 +35,7 @@ impl Limits {
             max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
             long_clips: config.data.long_clips,
             reference_frames: config.model.reference_frames as usize,
+            speed: config.data.augment_speed,
         }
     }
 }
@@ -125,6 +128,7 @@ pub struct Dataset {
     /// Codes, sorted.
     languages: Vec<String>,
     reference_frames: usize,
+    speed: f64,
     #[cfg(test)]
     pub(super) hook: Option<Hook>,
 }
@@ -148,6 +152,21 @@ pub(super) struct Spoilt {
     pub failure: Failure,
 }
 
+/// What a clip takes of a batch at its slowest.
+fn room(length: Length, speed: f64) -> Length {
+    Length { frames: (length.frames as f64 / (1.0 - speed)).ceil() as usize, ..length }
+}
+
+/// Frames that a clip is spoken in this time: a draw between its fastest and its slowest, and one for each token at
+/// least.
+fn spoken(length: Length, room: usize, speed: f64, rng: &mut Rng) -> usize {
+    if speed == 0.0 {
+        return length.frames;
+    }
+    let factor = 1.0 + speed * (rng.unit() * 2.0 - 1.0);
+    ((length.frames as f64 / factor).round() as usize).clamp(length.tokens.min(room), room)
+}
+
 impl Dataset {
     /// Only long clips that are to be cut have their sound read here.
     pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &Limits) -> Result<(Self, Fitting), cache::Error> {
@@ -160,18 +179,20 @@ impl Dataset {
         used.dedup();
         let speakers = Speakers::new((0..cache.len()).map(|clip| cache.voice(clip).0), &used);
         let dataset = Dataset {
-            lengths: pieces.iter().map(Piece::length).collect(),
+            lengths: pieces.iter().map(|piece| room(piece.length(), limits.speed)).collect(),
             pieces,
             speakers,
             cache,
             languages: tokenizer.languages().to_vec(),
             reference_frames: limits.reference_frames,
+            speed: limits.speed,
             #[cfg(test)]
             hook: None,
         };
         Ok((dataset, fitting))
     }
 
+    /// What each clip takes of a batch; more than its own length where it may be spoken slower.
     pub fn lengths(&self) -> &[Length] {
         &self.lengths
     }
@@ -219,8 +240,12 @@ impl Dataset {
         #[cfg(test)]
         self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
         let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
-        let lengths: Vec<Length> = pieces.iter().map(|piece| piece.length()).collect();
+        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
         let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
+        for (index, (piece, span)) in pieces.iter().zip(&mut frame_spans).enumerate() {
+            span.len =
+                spoken(piece.length(), span.len, self.speed, &mut Rng::new(&[&draw[..], &[index as u64, 1]].concat()));
+        }
         for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| without.contains(&(piece.clip as usize))) {
             (text_spans[index].len, frame_spans[index].len) = (0, 0);
         }
@@ -228,7 +253,7 @@ impl Dataset {
         layout.text.fill(tables, &text_spans);
         layout.frames.fill(tables, &frame_spans);
         tables[layout.tokens.clone()].fill(0);
-        tables[layout.languages.clone()].fill(0);
+        tables[layout.languages.start..layout.source_lens.end].fill(0);
         let mut sound = Filler { bytes: sound, at: 0 };
         for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
             self.attempt(piece.clip as usize, |clip| {
@@ -238,6 +263,7 @@ impl Dataset {
                 tokens[0] = clip.tokens[0];
                 tokens[1..].copy_from_slice(&clip.tokens[piece.tokens.start as usize..piece.tokens.end as usize]);
                 tables[layout.languages.start + index] = self.language(clip.language);
+                tables[layout.source_lens.start + index] = piece.length().frames as i32;
             })?;
         }
         sound.finish();

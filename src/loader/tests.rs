@@ -18,7 +18,7 @@ const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
 const LIMITS: Limits =
-    Limits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, reference_frames: 24 };
+    Limits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
 fn speaker(clip: usize) -> &'static str {
@@ -404,7 +404,8 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits = Limits { max: Length { frames: 100, tokens: 14 }, long_clips, reference_frames: 0 };
+            let limits =
+                Limits { max: Length { frames: 100, tokens: 14 }, long_clips, reference_frames: 0, speed: 0.0 };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
@@ -442,4 +443,24 @@ fn long_clips_are_refused_cropped_or_split() {
 
 fn scaled(span: &Span, by: usize) -> std::ops::Range<usize> {
     span.start * by..span.end() * by
+}
+
+#[test]
+fn spoken_lengths_vary_within_the_speed_and_fit_the_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, tokenizer) = open_usual(dir.path(), CacheContent::Pcm);
+    let (dataset, _) = Dataset::new(cache, &tokenizer, &Limits { speed: 0.2, ..LIMITS }).unwrap();
+    let layout = dataset.layout(&Budget::packed(dataset.lengths(), 5));
+    let mut seen = std::collections::BTreeSet::new();
+    for number in 0..20 {
+        let block = Box::new(PlainBlock::new(layout.bytes));
+        let batch = dataset.batch(&[4, 3, 0], &layout, block, [1, 0, number]).unwrap();
+        let source = &layout.tables(&*batch.block)[layout.source_lens.clone()];
+        for (span, &frames) in batch.frame_spans.iter().zip(source) {
+            let factor = f64::from(frames) / span.len as f64;
+            assert!((0.75..1.25).contains(&factor), "{frames} frames in {}", span.len);
+        }
+        seen.insert(batch.frame_spans[0].len);
+    }
+    assert!(seen.len() > 5, "{seen:?}");
 }

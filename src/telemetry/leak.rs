@@ -248,6 +248,34 @@ mod tests {
         assert!(text.contains("; 81920 MiB are full in 7"), "{text}");
     }
 
+    const LEAK_KIB: &str = "MYXTTS_TEST_LEAK_KIB";
+
+    /// Real memory of a process of its own: other tests would allocate beside it.
+    #[test]
+    fn a_leak_of_real_memory_is_found_and_a_clean_run_is_not_blamed() {
+        for (leak_kib, told) in [("0", "quiet"), ("96", "host memory grows by")] {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "telemetry::leak::tests::a_process_that_may_leak", "--ignored", "--nocapture"]);
+            let output = child.env(LEAK_KIB, leak_kib).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains(told), "{leak_kib} KiB a step: {text}");
+        }
+    }
+
+    #[test]
+    #[ignore = "a part of the test above, which runs it"]
+    fn a_process_that_may_leak() {
+        let leak_kib: usize = std::env::var(LEAK_KIB).map_or(0, |kib| kib.parse().unwrap());
+        let (mut detector, mut kept) = (Detector::new("host", None, Settings::HOST), Vec::new());
+        let finding = (1..=1500).find_map(|step| {
+            let work = vec![1u8; (1 + step as usize % 3) << 20]; // what a step takes and gives back
+            kept.push(vec![1u8; leak_kib << 10]);
+            std::hint::black_box(&work);
+            detector.observe(step, host_bytes()?)
+        });
+        println!("{}", finding.map_or("quiet".into(), |finding| finding.to_string()));
+    }
+
     #[test]
     fn one_finding_per_stretch() {
         let mut detector = Detector::new("data", None, Settings::DEVICE);

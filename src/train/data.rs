@@ -93,8 +93,9 @@ pub fn prepare(
             (whole.part(&train), whole.part(&validation))
         }
     };
-    let mut fitting = |cache, name| fitting(cache, &tokenizer, config, name, &mut notes);
-    let (train, validation) = (fitting(train, "training")?, fitting(validation, "validation")?);
+    let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
+    let train = fitting(train, config, "training")?;
+    let validation = fitting(validation, &config.unchanged(), "validation")?;
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"

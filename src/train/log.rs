@@ -3,12 +3,12 @@
 use super::memory::{Usage, Watch};
 use super::metrics::Metrics;
 use super::pulse::{Pulse, Stages};
-use super::step::{Done, Learner, Reading, Step};
+use super::step::{self, Done, Learner, Step};
 use super::{Outcome, Surroundings, note};
 use crate::config::Config;
 use crate::feed::Feed;
 use crate::telemetry::clock::Snapshot;
-use crate::telemetry::gpu::Sampler;
+use crate::telemetry::gpu::{Reading, Sampler};
 use crate::telemetry::status::Figures;
 use crate::telemetry::window::Summary;
 use anyhow::{Result, ensure};
@@ -32,6 +32,8 @@ pub struct Log<'a> {
     rate: f64,
     feed_before: Snapshot,
     gpus: Option<Sampler>,
+    /// The last that held samples: a window may be shorter than the sampler's period.
+    gpu_readings: Vec<Reading>,
     /// One GPU has both roles, so there is one reading.
     shared: bool,
     steps: u64,
@@ -73,6 +75,7 @@ impl<'a> Log<'a> {
             rate: 0.0,
             feed_before: Snapshot::default(),
             gpus: sampler(around),
+            gpu_readings: Vec::new(),
             shared: around.roles.data == around.roles.model,
             steps: around.expected_steps(),
             began: Some(around.began),
@@ -135,7 +138,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    fn figures(&mut self, reading: &Reading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
+    fn figures(&mut self, reading: &step::Reading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
         let mut figures = vec![("loss".to_owned(), loss)];
         let names = self.names.losses.iter().map(|name| (*name).to_owned()).chain(self.names.norms.iter().cloned());
         figures.extend(names.zip(reading.means.iter().copied()));
@@ -155,9 +158,13 @@ impl<'a> Log<'a> {
         figures
     }
 
-    fn told(&self, step: u64, loss: f64, window: Summary) -> Figures {
+    fn told(&mut self, step: u64, loss: f64, window: Summary) -> Figures {
         let left = self.steps.saturating_sub(step) as f64 * window.step_ms.mean / 1e3;
-        let mut readings = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
+        let fresh = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
+        if fresh.iter().any(|reading| reading.busy.known().is_some()) {
+            self.gpu_readings = fresh;
+        }
+        let mut readings = self.gpu_readings.clone();
         let data_gpu = if self.shared || readings.len() < 2 { None } else { readings.pop() };
         let eta = Some(Duration::from_secs_f64(left));
         Figures { step, steps: self.steps, loss, window, eta, model_gpu: readings.pop(), data_gpu }

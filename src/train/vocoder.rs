@@ -81,7 +81,9 @@ impl Imitation {
 }
 
 /// What a vocoder's run changes in the config: its own rate and moments, and no references unless a voice needs them.
-pub fn configure(mut config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) -> Config {
+pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) -> Config {
+    // Frames must be those of the samples.
+    let mut config = config.unchanged();
     let training: &mut Training = &mut config.training;
     training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
     (training.beta1, training.beta2) = BETAS;
