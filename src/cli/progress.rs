@@ -17,6 +17,15 @@ pub fn bar(total: u64, name: &'static str) -> ProgressBar {
     bar
 }
 
+/// A bar beside a line that says everything else: how a training goes.
+pub fn status(name: &'static str) -> ProgressBar {
+    let bar = bar(0, name);
+    bar.set_style(
+        ProgressStyle::with_template("{prefix} {bar:12} {wide_msg}").expect("a template that is tested by use"),
+    );
+    bar
+}
+
 /// Shows the cache being built on `bar`.
 pub fn of_cache(bar: &ProgressBar) -> impl Fn(Progress) + Sync + '_ {
     |progress| match progress {

@@ -84,7 +84,7 @@ impl Args {
             say(format!("earlier checkpoints are in {}", aside.display()));
         }
 
-        let bar = progress::bar(0, "training");
+        let bar = progress::status("training");
         let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
         let outcome = match kind {
             RunKind::Voice => train::train(&around, place, start),
