@@ -1,7 +1,7 @@
 //! Checkpoints: folders that hold everything a run needs to go on, and a voice to speak. Written beside their place,
 //! synced, and renamed into it, so that a checkpoint is either whole or not there.
 
-use super::group::{Group, weight_sum};
+use super::group::Group;
 use super::named_parameters;
 use super::step::{Learner, Step};
 use crate::config::Config;
@@ -387,8 +387,8 @@ fn write_group(folder: &Path, group: &Group, scale: Vec<(String, &Tensor)>, upda
         moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
     }
     write_tensors(&moments, &file(OPTIMIZER))?;
-    let Some(decay) = group.decay() else { return Ok(()) };
-    let sum = Tensor::from(weight_sum(decay, updates));
+    let Some(sum) = group.weight_sum(updates) else { return Ok(()) };
+    let sum = Tensor::from(sum);
     let mut averages = group.averages();
     averages.push((WEIGHT_SUM.to_owned(), &sum));
     write_tensors(&averages, &file(AVERAGE))

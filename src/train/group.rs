@@ -19,7 +19,8 @@ pub struct Group {
 }
 
 /// Exponential moving average of the parameters, started from zero: divided by `1 - decay^updates` when it is read, it
-/// is the weighted mean of what there was, and owes nothing to the random start.
+/// is the weighted mean of what there was. It starts again whenever the number of steps has doubled, until the run is
+/// long against its memory: a short run's average must not remember how it began.
 struct Average {
     decay: f64,
     sums: Vec<Tensor>,
@@ -50,6 +51,18 @@ impl Group {
         self.parameters.iter().map(Tensor::numel).sum()
     }
 
+    /// Before step `number`, which counts from 0.
+    pub(super) fn begin(&mut self, number: u64) -> Result<(), torchx::Error> {
+        if let Some(average) = &self.average
+            && average.restarts_at(number)
+        {
+            for sum in &average.sums {
+                let _ = sum.shallow_clone().f_zero_()?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn set_rate(&mut self, rate: f64) -> Result<(), torchx::Error> {
         self.optimizer.set_lr(rate)
     }
@@ -68,9 +81,9 @@ impl Group {
         Ok((norm, bad))
     }
 
-    /// Of the average; absent when there is none.
-    pub fn decay(&self) -> Option<f64> {
-        self.average.as_ref().map(|average| average.decay)
+    /// What the weights of all values in the average add up to after so many steps; absent when there is none.
+    pub fn weight_sum(&self, steps: u64) -> Option<f64> {
+        self.average.as_ref().map(|average| average.weight_sum(steps))
     }
 
     /// The average as it is kept, by name; empty when there is none.
@@ -80,10 +93,10 @@ impl Group {
     }
 
     /// Runs `work` with the averaged weights in place of the trained ones.
-    pub fn with_average<T>(&self, updates: u64, work: impl FnOnce() -> T) -> T {
-        let Some(average) = self.average.as_ref().filter(|_| updates > 0) else { return work() };
+    pub fn with_average<T>(&self, steps: u64, work: impl FnOnce() -> T) -> T {
+        let Some(average) = self.average.as_ref().filter(|_| steps > 0) else { return work() };
         let trained: Vec<Tensor> = tch::no_grad(|| self.parameters.iter().map(Tensor::copy).collect());
-        let share = weight_sum(average.decay, updates);
+        let share = average.weight_sum(steps);
         tch::no_grad(|| {
             for (parameter, sum) in self.parameters.iter().zip(&average.sums) {
                 parameter.shallow_clone().copy_(&(sum / share));
@@ -99,9 +112,16 @@ impl Group {
     }
 }
 
-/// What the weights of all values so far add up to.
-pub fn weight_sum(decay: f64, updates: u64) -> f64 {
-    1.0 - decay.powi(updates.min(i32::MAX as u64) as i32)
+impl Average {
+    fn restarts_at(&self, number: u64) -> bool {
+        number.is_power_of_two() && (number as f64) < MEMORIES / (1.0 - self.decay)
+    }
+
+    fn weight_sum(&self, steps: u64) -> f64 {
+        let start = (0..63).map(|power| 1u64 << power).rfind(|&start| start < steps && self.restarts_at(start));
+        let updates = steps - start.unwrap_or(0);
+        1.0 - self.decay.powi(updates.min(i32::MAX as u64) as i32)
+    }
 }
 
 /// Every trainable tensor by name, in an order that does not change between runs.
@@ -119,6 +139,8 @@ pub struct Scale {
     streak: Option<Tensor>,
 }
 
+/// An average that is this many times as old as it remembers goes on for good.
+const MEMORIES: f64 = 10.0;
 const FIRST_SCALE: f64 = 65536.0;
 const LARGEST_SCALE: f64 = 16_777_216.0;
 /// Steps without an overflow before the scale doubles.
@@ -182,12 +204,14 @@ mod tests {
         let mut weight = store.root().var("weight", &[1], tch::nn::Init::Const(0.0));
         let mut group = Group::new("model", store, &config, true).unwrap();
         // What the optimizer does is not the point: values are set by hand, and there is no gradient.
-        for value in [1.0, 2.0, 4.0] {
+        for (number, value) in [9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 4.0].into_iter().enumerate() {
             let _ = tch::no_grad(|| weight.fill_(value));
+            group.begin(number as u64).unwrap();
             let _ = group.update(&Scale::new(Kind::Float, Device::Cpu)).unwrap();
         }
+        // It started again at 1, at 2 and at 4.
         let mean = (0.125 * 1.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875;
-        let seen = group.with_average(3, || weight.double_value(&[0]));
+        let seen = group.with_average(7, || weight.double_value(&[0]));
         assert!((seen - mean).abs() < 1e-6, "{seen} and {mean}");
         assert_eq!(weight.double_value(&[0]), 4.0);
     }

@@ -102,6 +102,7 @@ impl<L: Learner> Step<L> {
         mut next: impl FnMut(&mut Option<Batch>) -> Result<Option<Delivery>>,
     ) -> Result<Done> {
         for group in &mut self.groups {
+            group.begin(number)?;
             group.set_rate(learning_rate)?;
         }
         let (mut deliveries, mut part_ends, mut start) = (Vec::new(), Vec::new(), None);
