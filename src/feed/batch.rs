@@ -79,10 +79,6 @@ impl Batch {
         own.into_iter().chain(&self.samples).collect()
     }
 
-    pub fn bytes(&self) -> usize {
-        self.tensors().iter().map(|tensor| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum()
-    }
-
     /// A batch from spans and values.
     #[cfg(test)]
     pub fn by_hand(

@@ -162,16 +162,16 @@ impl Producer {
         drop(waiting);
         let clock = self.clock.clone();
         let _working = clock.busy();
-        let HostBatch { block, text_spans: _, frame_spans, position, .. } = host;
+        let (utterances, speech_frames) = (host.utterances(), host.speech_frames());
+        let HostBatch { block, position, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
         let (transfer, ready) = self.deliver(&batch, &features, slot)?;
         let read = self.mark(self.lanes.deliver[0])?;
         self.release(block, read)?;
         slot.done = Some(ready);
-        let speech_frames = frame_spans.iter().map(|span| span.len).sum();
         let trace = Trace { load_wait, to_device, features, transfer };
-        Ok(Made { resume_at: position, utterances: frame_spans.len(), speech_frames, trace })
+        Ok(Made { resume_at: position, utterances, speech_frames, trace })
     }
 
     /// The block's bytes on the data device.

@@ -24,4 +24,4 @@ pub use error::Error;
 pub use layout::{Axis, AxisTables, Budget, GAP, Length, Span};
 pub use packer::plan;
 pub use position::Position;
-pub use workers::{Gauges, Loader, Options, Recycler};
+pub use workers::{Gauges, Loader, Options};

@@ -278,11 +278,10 @@ fn memory_is_bounded_and_allocated_once() {
     });
     let loader = start(&dataset, Options { allocate, in_flight: 2, ..options(3) });
     assert_eq!(loader.host_bytes(), (3 + 3 + 2) * loader.layout().bytes);
-    let recycler = loader.recycler();
     for _ in 0..40 {
         let held = [loader.next().unwrap().unwrap(), loader.next().unwrap().unwrap()];
         std::thread::scope(|scope| {
-            scope.spawn(|| held.into_iter().for_each(|batch| recycler.recycle(batch.block)));
+            scope.spawn(|| held.into_iter().for_each(|batch| loader.recycle(batch.block)));
         });
     }
     assert!(count.load(Ordering::Relaxed) <= 8);

@@ -45,10 +45,6 @@ pub struct Loader {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Gives blocks back, from any thread.
-#[derive(Clone)]
-pub struct Recycler(Arc<Shared>);
-
 /// How the workers are doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauges {
@@ -183,10 +179,6 @@ impl Loader {
         self.shared.recycle(block);
     }
 
-    pub fn recycler(&self) -> Recycler {
-        Recycler(self.shared.clone())
-    }
-
     /// Where things lie in the blocks.
     pub fn layout(&self) -> &BlockLayout {
         &self.shared.layout
@@ -246,12 +238,6 @@ impl Drop for Loader {
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }
-    }
-}
-
-impl Recycler {
-    pub fn recycle(&self, block: Box<dyn Block>) {
-        self.0.recycle(block);
     }
 }
 

@@ -84,12 +84,6 @@ impl Window {
         })
     }
 
-    /// Forgets the steps of this window: something else happened between them, such as validation.
-    pub fn discard(&mut self) {
-        self.steps_ms.clear();
-        self.total = Step::default();
-    }
-
     fn judge(&mut self, step_ms: &Spread) -> Option<String> {
         if step_ms.count < STEPS_TO_JUDGE {
             return None;
@@ -159,14 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_and_discarded_steps_do_not_count() {
+    fn warm_up_steps_do_not_count() {
         let mut window = Window::new(3);
         assert_eq!(close_over(&mut window, [900.0, 500.0]), None);
         let summary = close_over(&mut window, [400.0, 8.0, 8.0]).unwrap();
         assert_eq!((summary.step_ms.count, summary.step_ms.max), (2, 8.0));
-        window.add(Step { seconds: 5.0, ..Step::default() });
-        window.discard();
-        assert_eq!(window.close(), None);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 #include "error.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -290,18 +289,6 @@ char* torchx_rotary(const Program* program, const Tensor* qkv, const Tensor* cos
 
 char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bias, Tensor** output) {
   return guarded([&] { *output = new Tensor(BiasGelu::apply(*x, *bias, program)); });
-}
-
-char* torchx_cast_all(const Tensor* const* sources, const Tensor* const* copies, size_t count) {
-  return guarded([&] {
-    at::NoGradGuard no_grad;
-    std::vector<Tensor> from, to;
-    for (size_t i = 0; i < count; ++i) {
-      from.push_back(*sources[i]);
-      to.push_back(*copies[i]);
-    }
-    if (count) at::_foreach_copy_(to, from);
-  });
 }
 
 }  // extern "C"

@@ -106,11 +106,6 @@ unsafe extern "C" {
         bias: *const RawTensor,
         output: *mut *mut RawTensor,
     ) -> Message;
-    pub(crate) fn torchx_cast_all(
-        sources: *const *const RawTensor,
-        copies: *const *const RawTensor,
-        count: usize,
-    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.

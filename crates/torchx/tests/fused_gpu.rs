@@ -5,7 +5,7 @@ mod cases;
 
 use cases::{Case, Way};
 use tch::{Device, Kind, Tensor};
-use torchx::{Error, Graph, cuda, fused};
+use torchx::{Error, Graph, cuda};
 
 const GPU: Device = Device::Cuda(0);
 /// Rows that fill neither the last tile nor the last block.
@@ -90,19 +90,4 @@ fn a_captured_graph_gives_the_same_to_the_bit() {
             assert!(result.equal(expected), "{}", case.name);
         }
     });
-}
-
-#[test]
-#[ignore = "needs a GPU"]
-fn all_are_cast_at_once() {
-    if let Err(reason) = cuda::load() {
-        println!("skipped: no GPU: {reason}");
-        return;
-    }
-    let sources: Vec<Tensor> = (1..400).map(|size| Tensor::randn([size, 7], (Kind::Float, GPU))).collect();
-    let mut copies: Vec<Tensor> = sources.iter().map(|source| source.to_kind(Kind::BFloat16).zeros_like()).collect();
-    fused::cast_all(&sources.iter().collect::<Vec<_>>(), &mut copies).unwrap();
-    for (source, copy) in sources.iter().zip(&copies) {
-        assert!(copy.equal(&source.to_kind(Kind::BFloat16)));
-    }
 }

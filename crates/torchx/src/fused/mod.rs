@@ -12,8 +12,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, check, make, raw, raws, torchx_adaln, torchx_bias_gelu, torchx_cast_all, torchx_depthwise,
-    torchx_gated_add, torchx_rotary,
+    RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_depthwise, torchx_gated_add, torchx_rotary,
 };
 pub(crate) use program::Program;
 use program::{Source, program};
@@ -151,17 +150,6 @@ pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
     let program = program(Source::BiasGelu, x.kind(), x.device())?;
     // SAFETY: as in `adaln`.
     make(|output| unsafe { torchx_bias_gelu(program, raw(x), raw(bias), output) })
-}
-
-/// Copies each source into its copy, casting where kinds differ: a handful of kernels for all of them. Not
-/// differentiable.
-pub fn cast_all(sources: &[&Tensor], copies: &mut [Tensor]) -> Result<(), Error> {
-    if sources.len() != copies.len() {
-        return Err(Error::Argument(format!("cast_all: {} sources, {} copies", sources.len(), copies.len())));
-    }
-    let (sources, copies) = (raws(sources.iter().copied()), raws(copies.iter()));
-    // SAFETY: as many live tensors in each list; LibTorch checks their shapes.
-    check(unsafe { torchx_cast_all(sources.as_ptr(), copies.as_ptr(), sources.len()) })
 }
 
 fn has_kernel(x: &Tensor) -> bool {

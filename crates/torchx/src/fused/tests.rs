@@ -99,19 +99,6 @@ fn bias_gelu_is_its_formula() {
 }
 
 #[test]
-fn all_are_cast_at_once() {
-    let sources = [random(&[3, 2]), random(&[5])];
-    let mut copies = sources.each_ref().map(|source| source.detach().to_kind(Kind::BFloat16).zeros_like());
-    cast_all(&sources.each_ref(), &mut copies).unwrap();
-    for (source, copy) in sources.iter().zip(&copies) {
-        assert_eq!(*copy, source.to_kind(Kind::BFloat16));
-        assert!(!copy.requires_grad());
-    }
-    let error = cast_all(&[&sources[0]], &mut copies).unwrap_err();
-    assert_eq!(error.to_string(), "cast_all: 1 sources, 2 copies");
-}
-
-#[test]
 fn what_does_not_fit_is_refused() {
     let (x, table, spans) = (random(&[23, 8]), random(&[4, 8]), spans());
     let message = |result: Result<Tensor, Error>| result.unwrap_err().to_string();
