@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Steps that are not like the rest: lazy set-up, then capture.
 const WARM_UP_STEPS: u64 = 6;
-/// Of the status line, beside a bar on a usual terminal.
-const STATUS_COLUMNS: usize = 100;
+/// What the bar takes of a line, its name and its spaces included.
+const BAR_COLUMNS: usize = 23;
+/// Of a line where no terminal says.
+const USUAL_COLUMNS: usize = 120;
 const MIB: f64 = (1u64 << 20) as f64;
 
 pub struct Log<'a> {
@@ -150,7 +152,7 @@ impl<'a> Log<'a> {
                 note(self.bar, &format!("warning: {warning}"));
             }
             let told = self.told(reading.at, loss, summary);
-            self.bar.set_message(told.line(STATUS_COLUMNS));
+            self.bar.set_message(told.line(status_columns()));
             figures.extend(told.scalars().into_iter().skip(1).map(|(name, value)| (name.to_owned(), value)));
         }
         figures.extend(self.feed_figures(feed));
@@ -217,6 +219,11 @@ fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
         ("wait_ms", stages.host_wait_ms),
     ];
     spreads.into_iter().filter_map(|(name, spread)| Some((name.to_owned(), spread.known()?.mean))).collect()
+}
+
+fn status_columns() -> usize {
+    let width = terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0));
+    width.unwrap_or(USUAL_COLUMNS).saturating_sub(BAR_COLUMNS)
 }
 
 /// The driver's view of the run's GPUs: model first. A machine without it loses these figures and nothing else.

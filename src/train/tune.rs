@@ -124,7 +124,8 @@ impl Look {
 fn told(seen: Seen, workers: usize, depth: Option<usize>, host_bytes: usize) -> String {
     let depth = depth.map_or(String::new(), |depth| format!(", {depth} batches ahead"));
     format!(
-        "loader: {workers} workers{depth} ({:.0} MiB); each is at work {:.0} % of the time, the feed waits {:.1} % of it",
+        "loader: {workers} {}{depth} ({:.0} MiB); each is at work {:.0} % of the time, the feed waits {:.1} % of it",
+        if workers == 1 { "worker" } else { "workers" },
         host_bytes as f64 / f64::from(1 << 20),
         seen.worker_busy * 100.0,
         seen.feed_waited * 100.0
