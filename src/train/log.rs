@@ -21,7 +21,7 @@ const WARM_UP_STEPS: u64 = 6;
 /// What the bar takes of a line, its name and its spaces included.
 const BAR_COLUMNS: usize = 23;
 /// Of a line where no terminal says.
-const USUAL_COLUMNS: usize = 120;
+const USUAL_COLUMNS: usize = 80;
 const MIB: f64 = (1u64 << 20) as f64;
 
 pub struct Log<'a> {
