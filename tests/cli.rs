@@ -415,3 +415,14 @@ fn the_pipeline_is_measured_on_a_cpu_too() {
     assert!(figure("step_ms") > 0.0 && figure("headspace_ms") > 0.0 && figure("producer_ceiling") > 0.0);
     assert!(report["kernel_busy"].is_null(), "there is no GPU to trace");
 }
+
+#[test]
+fn a_run_that_no_longer_improves_stops_and_is_saved() {
+    let bench = Bench::with_corpus();
+    let config = CONFIG.replace("learning_rate: 2e-3", "learning_rate: 1e-12, patience: 1, ema_decay: 0");
+    let config = config.replace("val_step: 4, save_step: 4", "val_step: 3, save_step: 100");
+    fs::write(bench.path("config.yaml"), config).unwrap();
+    let told = bench.train_ok("run", &["--steps", "60"]);
+    let step = newest_state(&bench.path("run"))["step"].as_u64().unwrap();
+    assert!(step < 60 && told.contains(&format!("done at step {step}")), "{told}");
+}

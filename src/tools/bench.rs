@@ -1,6 +1,6 @@
 //! The training pipeline, measured: as it runs, without data to wait for, without overlap, and without a model.
 
-use crate::feed::{Delays, Delivery, Feed, Mark, Purpose};
+use crate::feed::{Delivery, Feed, Mark, Purpose};
 use crate::loader::Position;
 use crate::model::Voice;
 use crate::telemetry::Spread;
@@ -57,7 +57,7 @@ pub struct Report {
 /// `slow`: the same surroundings with no worker and no ring, for the comparison.
 pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Result<Report> {
     let (mut step, state) = torchx::catch(|| begin_voice(around, &Start::Fresh))??;
-    let mut feed = start_feed(around, Position::default(), state.mel_stats, Purpose::Voice, Delays::default())?;
+    let mut feed = start_feed(around, Position::default(), state.mel_stats, Purpose::Voice)?;
     let mut bench = Bench { around, number: 0 };
     let first_step_s = bench.first(&mut step, &mut feed)?;
     bench.run(&mut step, &mut feed, WARM_UP_STEPS)?;
@@ -106,7 +106,7 @@ pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Resul
 /// Milliseconds of a step on one batch that stays.
 pub fn headspace(around: &Surroundings, steps: u64) -> Result<f64> {
     let (mut step, state) = torchx::catch(|| begin_voice(around, &Start::Fresh))??;
-    let mut feed = start_feed(around, Position::default(), state.mel_stats, Purpose::Voice, Delays::default())?;
+    let mut feed = start_feed(around, Position::default(), state.mel_stats, Purpose::Voice)?;
     let mut bench = Bench { around, number: 0 };
     bench.run(&mut step, &mut feed, WARM_UP_STEPS)?;
     drop(feed);
@@ -191,7 +191,7 @@ impl Bench<'_> {
 
     fn synchronous(&mut self, step: &mut Step<Voice>, slow: &Surroundings, steps: u64) -> Result<f64> {
         let stats = crate::feed::MelStats::identity();
-        let mut feed = start_feed(slow, Position::default(), stats, Purpose::Voice, Delays::default())?;
+        let mut feed = start_feed(slow, Position::default(), stats, Purpose::Voice)?;
         self.run(step, &mut feed, 5)?;
         let start = Instant::now();
         self.run(step, &mut feed, steps)?;
@@ -201,7 +201,7 @@ impl Bench<'_> {
     /// Batches a second into a slot that nobody reads.
     fn ceiling(&self, batches: u64) -> Result<f64> {
         let stats = crate::feed::MelStats::identity();
-        let mut feed = start_feed(self.around, Position::default(), stats, Purpose::Voice, Delays::default())?;
+        let mut feed = start_feed(self.around, Position::default(), stats, Purpose::Voice)?;
         let mut input = None;
         let mut take = |count: u64| -> Result<()> {
             let mut last: Option<Delivery> = None;

@@ -172,3 +172,19 @@ pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number:
     // On the CPU the batch's tables are views of the block, which goes back to the caller: take a copy.
     Ok((host, batch.copy_to(device)))
 }
+
+/// Means of what `of` finds in the batches of a whole set, each counting by its frames of speech.
+pub fn means_over<const N: usize>(
+    features: &Features,
+    dataset: &Dataset,
+    of: impl Fn(&Batch) -> [f64; N],
+) -> Result<[f64; N]> {
+    let (mut sums, mut frames) = ([0.0; N], 0.0);
+    for (number, clips) in plan(dataset.lengths(), &features.layout().budget, 0, 0).iter().enumerate() {
+        let (host, batch) = batch_on(features, dataset, clips, number as u64)?;
+        let weight = host.speech_frames() as f64;
+        sums.iter_mut().zip(of(&batch)).for_each(|(sum, value)| *sum += value * weight);
+        frames += weight;
+    }
+    Ok(sums.map(|sum| sum / frames))
+}

@@ -58,6 +58,7 @@ impl<'a> Log<'a> {
         log_dir: &Path,
         step: &Step<L>,
         resumed_at: Option<u64>,
+        expected_steps: u64,
     ) -> Result<Self> {
         let config = around.config;
         let mut metrics = Metrics::create(log_dir, resumed_at)?;
@@ -79,7 +80,7 @@ impl<'a> Log<'a> {
             gpus: sampler(around),
             gpu_readings: Vec::new(),
             shared: around.roles.data == around.roles.model,
-            steps: around.expected_steps(),
+            steps: expected_steps,
             began: Some(around.began),
             proposed: false,
             failures_told: 0,

@@ -151,10 +151,11 @@ fn run<L: Learner>(
     let Surroundings { config, data, bar, .. } = around;
     let training = &config.training;
     note(bar, &describe(&step));
-    let mut log = Log::create(around, &place.log_dir, &step, resumed.map(|checkpoint| checkpoint.state.step))?;
-    let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose, Delays::default())?;
-    let mut tuner = Tuner::new(config);
     let expected = around.expected_steps();
+    let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
+    let mut log = Log::create(around, &place.log_dir, &step, resumed_at, expected)?;
+    let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose)?;
+    let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
     let mut outcome = Outcome {
@@ -201,7 +202,8 @@ fn run<L: Learner>(
         }
 
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
-        if saves || best || logged.is_err() {
+        // and when this validation was one too many in a row without a lower loss
+        if saves || best || logged.is_err() || is_over(training, &state) {
             let saved = place.writer.save(config, &data.tokenizer, &state, &step, extras)?;
             if best {
                 place.writer.mark_best(&saved)?;
@@ -241,13 +243,7 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
 }
 
 /// Loader, features and ring from a position on.
-pub fn start_feed(
-    around: &Surroundings,
-    from: Position,
-    stats: MelStats,
-    purpose: Purpose,
-    delays: Delays,
-) -> Result<Feed> {
+pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
     let Surroundings { config, data, roles, bar, .. } = *around;
     let settings = &config.data;
     let loader = Loader::start(
@@ -273,7 +269,7 @@ pub fn start_feed(
     let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, Delays::default())?;
     let feed = Feed::start(producer, slots)?;
     note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
     let delay = Duration::from_secs_f64(config.training.model_start_delay);

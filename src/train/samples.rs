@@ -1,12 +1,12 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
 use super::checkpoint::State;
-use super::data::{Prepared, batch_on};
+use super::data::{Prepared, batch_on, means_over};
 use super::metrics::Metrics;
 use super::picture::Picture;
 use crate::config::Config;
 use crate::feed::{Batch, Features, MelStats, Purpose};
-use crate::loader::{Budget, Dataset, plan};
+use crate::loader::Dataset;
 use crate::model::{Losses, Voice};
 use crate::synth::{self, GriffinLim};
 use anyhow::Result;
@@ -18,7 +18,6 @@ const SEED: i64 = 7;
 
 pub struct Validation {
     dataset: Arc<Dataset>,
-    budget: Budget,
     features: Features,
     stats: MelStats,
     vocoder: GriffinLim,
@@ -36,7 +35,6 @@ impl Validation {
         let features = Features::new(&config.unchanged(), layout, state.mel_stats, Purpose::Voice, device)?;
         Ok(Some(Validation {
             dataset,
-            budget: data.budget,
             features,
             stats: state.mel_stats,
             vocoder: GriffinLim::new(&config.model, rate_hz, device),
@@ -49,26 +47,14 @@ impl Validation {
     /// The mean loss over all held-out clips, and whether everything could be logged.
     pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
         tch::manual_seed(SEED);
-        let losses = tch::no_grad(|| self.losses(voice))?;
+        let parts = |batch: &Batch| voice.losses(batch).parts().map(|part| part.double_value(&[]));
+        let losses = tch::no_grad(|| means_over(&self.features, &self.dataset, parts))?;
         let loss = losses.iter().sum();
         let names = Losses::NAMES.map(|name| format!("validation/{name}"));
         let mut figures: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(losses).collect();
         figures.push(("validation/loss", loss));
         let logged = metrics.log(step, &figures).and_then(|()| tch::no_grad(|| self.speak(voice, metrics, step)));
         Ok((loss, logged))
-    }
-
-    fn losses(&self, voice: &Voice) -> Result<[f64; Losses::NAMES.len()]> {
-        let (mut sums, mut frames) = ([0.0; Losses::NAMES.len()], 0.0);
-        for (number, clips) in plan(self.dataset.lengths(), &self.budget, 0, 0).iter().enumerate() {
-            let (host, batch) = batch_on(&self.features, &self.dataset, clips, number as u64)?;
-            let weight = host.speech_frames() as f64;
-            for (sum, part) in sums.iter_mut().zip(voice.losses(&batch).parts()) {
-                *sum += part.double_value(&[]) * weight;
-            }
-            frames += weight;
-        }
-        Ok(sums.map(|sum| sum / frames))
     }
 
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.

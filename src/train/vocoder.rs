@@ -1,7 +1,7 @@
 //! Training of a vocoder: on the mel frames of recordings, or on those that a voice makes of them.
 
 use super::checkpoint::{Checkpoint, State};
-use super::data::batch_on;
+use super::data::{batch_on, means_over};
 use super::group::{Group, Scale};
 use super::metrics::Metrics;
 use super::samples::mel_picture;
@@ -9,7 +9,7 @@ use super::step::{Learner, Step};
 use super::{Course, Outcome, Picture, Place, Start, Surroundings, Validate, activation_kind, import, run};
 use crate::config::{Config, Training};
 use crate::feed::{Batch, Features, MelStats, Purpose};
-use crate::loader::plan;
+use crate::loader::Dataset;
 use crate::model::{Sampling, Voice};
 use crate::vocoder::{BETAS, Duel};
 use anyhow::Result;
@@ -142,43 +142,38 @@ fn begin(around: &Surroundings, start: &Start, voice: Option<&Checkpoint>) -> Re
 }
 
 /// Held-out speech through the vocoder: its mel distance, and one clip as sound and picture.
-struct Validation<'a> {
-    around: &'a Surroundings<'a>,
+struct Validation {
+    dataset: Arc<Dataset>,
     features: Features,
+    rate_hz: u32,
 }
 
-impl<'a> Validation<'a> {
-    fn new(around: &'a Surroundings, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
-        let Some(dataset) = &around.data.validation else { return Ok(None) };
+impl Validation {
+    fn new(around: &Surroundings, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
+        let Some(dataset) = around.data.validation.clone() else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&around.data.budget));
         let features = Features::new(&around.config.unchanged(), layout, stats, purpose, around.roles.model)?;
-        Ok(Some(Validation { around, features }))
+        Ok(Some(Validation { dataset, features, rate_hz: around.config.data.sample_rate }))
     }
 
     fn run(&mut self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
-        let dataset = self.around.data.validation.as_ref().expect("there is one, or there were no validation");
-        let (mut sum, mut frames) = (0.0, 0.0);
-        for (number, clips) in plan(dataset.lengths(), &self.around.data.budget, 0, 0).iter().enumerate() {
-            let (host, batch) = batch_on(&self.features, dataset, clips, number as u64)?;
+        let distance = |batch: &Batch| {
             let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
-            let weight = host.speech_frames() as f64;
-            sum += trainee.duel.loss(samples, &trainee.log_mel(&batch)).double_value(&[]) * weight;
-            frames += weight;
-        }
-        let loss = sum / frames;
+            [trainee.duel.loss(samples, &trainee.log_mel(batch)).double_value(&[])]
+        };
+        let [loss] = means_over(&self.features, &self.dataset, distance)?;
         let logged = metrics.log(step, &[("validation/mel", loss)]).and_then(|()| self.speak(trainee, metrics, step));
         Ok((loss, logged))
     }
 
     fn speak(&self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<()> {
-        let dataset = self.around.data.validation.as_ref().expect("as above");
-        let (host, batch) = batch_on(&self.features, dataset, &[0], 0)?;
+        let (host, batch) = batch_on(&self.features, &self.dataset, &[0], 0)?;
         let frames = host.frame_spans[0].len as i64;
         let log_mel = trainee.log_mel(&batch).narrow(0, 0, frames);
         let wave = trainee.duel.generator.waveform(&log_mel);
         let again = self.features.log_mel_of(&wave).narrow(0, 0, frames);
         let picture = Picture::stack(&[mel_picture(&log_mel), mel_picture(&again)]);
         metrics.image("mel/given above, of the sound below", step, &picture)?;
-        metrics.audio("spoken", step, &wave, self.around.config.data.sample_rate)
+        metrics.audio("spoken", step, &wave, self.rate_hz)
     }
 }
