@@ -129,7 +129,7 @@ fn hz_from_mel(mel: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn log_mel(extractor: &Extractor, samples: &[f32]) -> Vec<f32> {
@@ -162,10 +162,21 @@ mod tests {
         check(&filterbank(16_000, 400, 40, 50.0, 7_600.0), 40, 201, 1.000_602_494_2, speech);
     }
 
-    /// Truth: librosa 0.11.0 on y = 0.5 sin(2π (200 t + 3000 t²)) + 0.1 sin(2π 5000 t), 40 hops at 22,050 Hz:
-    /// log(max(1e-5, melspectrogram(y=y, sr=22050, n_fft=1024, hop_length=256, center=True, pad_mode="constant",
-    ///                              power=1.0, n_mels=80, fmin=0, fmax=11025)))[band, frame].
-    /// `feed::mel`, the GPU's extractor, is held to the same numbers.
+    /// (frame, band, value). Truth: librosa 0.11.0 on y = 0.5 sin(2π (200 t + 3000 t²)) + 0.1 sin(2π 5000 t), 40 hops at
+    /// 22,050 Hz: log(max(1e-5, melspectrogram(y=y, sr=22050, n_fft=1024, hop_length=256, center=True,
+    /// pad_mode="constant", power=1.0, n_mels=80, fmin=0, fmax=11025)))[band, frame]. `feed::mel`, the GPU's extractor,
+    /// is held to the same numbers.
+    pub(crate) const CHIRP: [(usize, usize, f32); 8] = [
+        (0, 0, -0.83778),
+        (0, 10, -2.30196),
+        (5, 8, -2.83897),
+        (10, 20, 1.01510),
+        (20, 30, -5.30379),
+        (20, 60, -8.31447),
+        (39, 40, -3.92701),
+        (39, 79, -4.96495),
+    ];
+
     #[test]
     fn frames_are_librosas() {
         let wave: Vec<f32> = (0..40 * 256)
@@ -175,17 +186,7 @@ mod tests {
             .collect();
         let mel = log_mel(&Extractor::new(22_050, 1024, 256, 80, 0.0, 11_025.0), &wave);
         assert_eq!(mel.len(), 41 * 80);
-        let truth = [
-            (0, 0, -0.83778),
-            (0, 10, -2.30196),
-            (5, 8, -2.83897),
-            (10, 20, 1.01510),
-            (20, 30, -5.30379),
-            (20, 60, -8.31447),
-            (39, 40, -3.92701),
-            (39, 79, -4.96495),
-        ];
-        for (frame, band, value) in truth {
+        for (frame, band, value) in CHIRP {
             let ours = mel[frame * 80 + band];
             assert!((ours - value).abs() < 1e-3, "frame {frame}, band {band}: {ours}, librosa {value}");
         }
