@@ -77,6 +77,8 @@ pub struct Data {
     pub max_mel_frames: usize,
     /// What becomes of clips above these two.
     pub long_clips: LongClips,
+    /// Where the frames of each token come from.
+    pub durations: Durations,
     /// Every utterance in a slot of `max_text_length` and `max_mel_frames`, instead of packed end to end.
     pub pad_to_fixed_length: bool,
     /// White noise this far below each utterance, in dB, or up to 10 dB weaker; null adds none.
@@ -149,6 +151,17 @@ pub enum LongClips {
     Crop,
     /// Cut at pauses, and the text between words at the same share of it.
     Split,
+}
+
+/// How a run knows which frames belong to a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Durations {
+    /// Found anew for every batch, by the weights as they are then
+    #[default]
+    Search,
+    /// As `myxtts align` found them, for all clips
+    Frozen,
 }
 
 /// How many clips may fail. Written as `20` or as `1%`.
