@@ -358,7 +358,9 @@ fn speech_of_any_length_goes_where_it_is_wanted() {
     bench.train_ok("run", &["--steps", "2"]);
     let text = "A fox, an old one, sleeps. Then it wakes and runs over the hill to the river. ".repeat(3);
     fs::write(bench.path("long.txt"), &text).unwrap();
-    let synth = |more: &[&str]| [&["synth", "--checkpoint", "run", "--steps", "1"][..], more].concat();
+    fn synth<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        [&["synth", "--checkpoint", "run", "--steps", "1"][..], more].concat()
+    }
     let told = bench.ok(&synth(&["--text-file", "long.txt", "-o", "a.flac", "--json"]));
     let made: serde_json::Value = serde_json::from_str(&told).unwrap();
     for figure in ["seconds", "real_time_factor", "first_audio_s", "peak", "limited_db", "load_s"] {
