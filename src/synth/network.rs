@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn rungs_are_close_and_even() {
         assert_eq!([1, 64, 65, 96, 97, 128, 129, 193].map(rung), [64, 64, 96, 96, 128, 128, 192, 256]);
-        assert!((64..9000).all(|len| rung(len) >= len && rung(len) * 2 <= len * 3 && rung(len) % 2 == 0));
+        assert!((64..9000).all(|len| rung(len) >= len && rung(len) * 2 <= len * 3 && rung(len).is_multiple_of(2)));
     }
 
     #[test]
