@@ -77,7 +77,7 @@ impl Limiter {
 
     /// Decibels by which the loudest moment was turned down.
     pub fn reduction_db(&self) -> f32 {
-        -20.0 * self.taken.log10()
+        -20.0 * self.taken.log10() + 0.0 // no negative zero
     }
 
     fn step(&mut self, sample: f32, out: &mut Vec<f32>) {
