@@ -14,6 +14,7 @@ mod run_flags;
 mod sample_corpus;
 mod synth;
 mod train;
+mod voice;
 
 use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -56,8 +57,10 @@ enum Command {
     /// Report what is in a corpus and what is wrong with it
     Check(check::Args),
     /// Speak a text with a trained voice
-    Synth(synth::Args),
-    /// Measure the training pipeline: is the GPU ever kept waiting?
+    Synth(Box<synth::Args>),
+    /// Make, list and mix voices
+    Voice(voice::Args),
+    /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
@@ -77,7 +80,8 @@ pub fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
-        Command::Synth(args) => synth::run(args),
+        Command::Synth(args) => synth::run(*args),
+        Command::Voice(args) => voice::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
