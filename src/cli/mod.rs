@@ -11,6 +11,7 @@ mod prepare;
 mod progress;
 mod run_flags;
 mod sample_corpus;
+mod serve;
 mod synth;
 mod train;
 
@@ -54,6 +55,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(synth::Args),
+    /// Speak for others over HTTP, with a page to try it
+    Serve(serve::Args),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
