@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// A body must be here after this long, however slowly it is sent.
-const WHOLE: Duration = Duration::from_secs(20);
+const WHOLE: Duration = Duration::from_secs(10);
 /// A client that still sends would not see why it is refused, so a little more is read and thrown away.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 20;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 const MOST_CONNECTIONS: usize = 1024;
 const BACKLOG: u32 = 1024;
 /// The head of a request must be here after this long; a connection may idle as long between two.
-const HEAD: Duration = Duration::from_secs(15);
+const HEAD: Duration = Duration::from_secs(10);
 /// A client that takes nothing for this long is dropped.
 const STALL: Duration = Duration::from_secs(30);
 /// What the kernel keeps for a client that does not read; more would hold much of an answer per connection.
