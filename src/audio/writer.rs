@@ -4,7 +4,7 @@ use super::Error;
 use super::flac::FlacEncoder;
 use super::wav::{pcm16, wav_header};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -164,7 +164,7 @@ impl FileWriter {
 
     fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.file.rewind()?;
-        io::copy(&mut self.file.get_ref().by_ref(), out)?;
+        io::copy(&mut self.file.get_ref(), out)?;
         out.flush()
     }
 

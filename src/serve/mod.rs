@@ -4,7 +4,6 @@
 //! of places and, for each request, a channel of a few pieces: neither many clients nor slow ones make memory grow.
 
 mod body;
-mod encode;
 mod gate;
 mod listen;
 mod metrics;

@@ -1,8 +1,8 @@
 //! What is spoken, on its way to the client: whole, as it comes, or as events.
 
-use super::encode::{Encoder, Format};
 use super::refusal::Refusal;
 use super::worker::Piece;
+use crate::audio::{Encoder, Format};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
@@ -42,7 +42,7 @@ impl Reply {
     /// Waits for the first sound, so that what cannot be spoken is refused with a status of its own.
     pub async fn respond(mut self, delivery: Delivery) -> Result<Response, Refusal> {
         let (samples, last) = self.next().await?;
-        let mime = if delivery == Delivery::Events { "text/event-stream" } else { self.format.mime() };
+        let mime = if delivery == Delivery::Events { "text/event-stream" } else { mime_type(self.format) };
         let rate = self.rate_hz.to_string();
         let body = match delivery {
             Delivery::Whole => Body::from(self.whole(samples, last).await?),
@@ -63,7 +63,7 @@ impl Reply {
     /// Encoded as it comes: half the memory of samples.
     async fn whole(mut self, mut samples: Vec<f32>, mut last: bool) -> Result<Bytes, Refusal> {
         let mut encoder = Encoder::new(self.format, self.rate_hz);
-        let mut file = encoder.head();
+        let mut file = encoder.start();
         loop {
             file.extend(encoder.push(&samples));
             if last {
@@ -72,7 +72,8 @@ impl Reply {
             (samples, last) = self.next().await?;
         }
         file.extend(encoder.finish());
-        encoder.tell_length(&mut file);
+        let header = encoder.header();
+        file[..header.len()].copy_from_slice(&header);
         Ok(file.into())
     }
 
@@ -80,10 +81,18 @@ impl Reply {
         let encoder = Encoder::new(self.format, self.rate_hz);
         let mut stream =
             Stream { pieces: self.pieces, encoder, events: delivery == Delivery::Events, first: None, over: false };
-        let mut first = stream.encoder.head();
+        let mut first = stream.encoder.start();
         first.extend(stream.encode(samples, last));
         stream.first = Some(stream.wrap(first));
         stream
+    }
+}
+
+fn mime_type(format: Format) -> &'static str {
+    match format {
+        Format::Wav => "audio/wav",
+        Format::Flac => "audio/flac",
+        Format::Raw => "audio/pcm",
     }
 }
 

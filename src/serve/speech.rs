@@ -1,10 +1,10 @@
 //! `POST /v1/audio/speech`: OpenAI's request, with a few fields of our own.
 
-use super::encode::Format;
 use super::refusal::Refusal;
 use super::reply::{Delivery, Reply};
 use super::worker::{Job, Order, PIECES_AHEAD, Piece};
 use super::{App, body, voices};
+use crate::audio::Format;
 use crate::model::Sampling;
 use crate::synth::{Options, Request};
 use axum::body::Body;
@@ -92,7 +92,7 @@ impl Wish {
         let format = match self.response_format.as_deref() {
             None | Some("wav") => Format::Wav,
             Some("flac") => Format::Flac,
-            Some("pcm") => Format::Pcm,
+            Some("pcm") => Format::Raw,
             Some(_) => {
                 let message = "response_format may be wav, flac or pcm";
                 return Err(Refusal::bad("response_format", "unsupported_format", message));
@@ -103,7 +103,7 @@ impl Wish {
             (Some("audio"), None | Some(true)) | (None, Some(true)) => Delivery::Stream,
             (None | Some("audio"), Some(false)) => Delivery::Whole,
             // Headers of files tell their length, which is known at the end; bare samples have none to wait for.
-            (None, None) if format == Format::Pcm => Delivery::Stream,
+            (None, None) if format == Format::Raw => Delivery::Stream,
             (None, None) => Delivery::Whole,
             (Some("sse"), Some(false)) => {
                 return Err(Refusal::bad("stream_format", "invalid_value", "events are a stream: leave `stream` out"));

@@ -31,8 +31,16 @@ impl Browser {
         let mut args = vec![format!("--user-data-dir={profile}"), "--autoplay-policy=user-gesture-required".to_owned()];
         args.extend(
             [
-                "headless", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "disable-quic", "no-first-run",
-                "disable-background-networking", "disable-component-update", "disable-sync", "window-size=900,1000",
+                "headless",
+                "no-sandbox",
+                "disable-gpu",
+                "disable-dev-shm-usage",
+                "disable-quic",
+                "no-first-run",
+                "disable-background-networking",
+                "disable-component-update",
+                "disable-sync",
+                "window-size=900,1000",
             ]
             .map(|flag| format!("--{flag}")),
         );
@@ -107,7 +115,10 @@ fn the_page_speaks_shows_and_keeps() {
     let profile = tempfile::tempdir().unwrap();
     let Some(browser) = Browser::start(profile.path().to_str().unwrap()) else {
         // Not `eprintln`, which tests that pass swallow.
-        let _ = writeln!(io::stderr(), "SKIPPED: the page's test: no chromedriver and Chromium (see scripts/test-browser.sh)");
+        let _ = writeln!(
+            io::stderr(),
+            "SKIPPED: the page's test: no chromedriver and Chromium (see scripts/test-browser.sh)"
+        );
         return;
     };
     let server = Server::start(&["--allow-uploads"]);
@@ -115,7 +126,10 @@ fn the_page_speaks_shows_and_keeps() {
     browser.wait("document.querySelectorAll('#voice option').length === 1");
 
     // Text of either direction; speaking is one press, and sound plays while it comes.
-    browser.type_into("#text", "The old fox sings near the quiet river. It sings again, and again, all through the night.");
+    browser.type_into(
+        "#text",
+        "The old fox sings near the quiet river. It sings again, and again, all through the night.",
+    );
     browser.click("#speak");
     browser.wait("document.body.dataset.state === 'done'");
     browser.wait("speech.heard > 0.2"); // the live sound really runs

@@ -50,7 +50,8 @@ fn home() -> &'static Path {
 }
 
 fn a_recording() -> PathBuf {
-    let mut clips: Vec<PathBuf> = fs::read_dir(home().join("corpus/wavs")).unwrap().map(|clip| clip.unwrap().path()).collect();
+    let mut clips: Vec<PathBuf> =
+        fs::read_dir(home().join("corpus/wavs")).unwrap().map(|clip| clip.unwrap().path()).collect();
     clips.sort();
     clips.remove(0)
 }
@@ -341,7 +342,9 @@ fn only_who_has_the_token_is_served() {
     let server = Server::start(&["--token-file", "token"]);
     let get = |path: &str, headers: &[&str]| call(&server.address, &request("GET", path, headers, b"")).finish();
     for path in ["/v1/voices", "/v1/models", "/metrics", SPEECH] {
-        for headers in [&[][..], &["authorization: Bearer open"], &["authorization: open sesame"], &["authorization: B"]] {
+        for headers in
+            [&[][..], &["authorization: Bearer open"], &["authorization: open sesame"], &["authorization: B"]]
+        {
             let refused = get(path, headers);
             assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_api_key"), "{path} {headers:?}");
         }
@@ -427,7 +430,8 @@ fn nothing_that_was_accepted_is_lost_when_the_server_stops() {
     let clients: Vec<_> = (0..12).map(|number| thread::spawn(client(number))).collect();
     wait_until("load", || server.figure("audio_seconds_total") > 20.0);
     server.terminate();
-    let counts: Vec<(u32, u32)> = clients.into_iter().map(|client| client.join().expect("no request is lost")).collect();
+    let counts: Vec<(u32, u32)> =
+        clients.into_iter().map(|client| client.join().expect("no request is lost")).collect();
     assert!(counts.iter().map(|(done, _)| done).sum::<u32>() >= 12, "{counts:?}");
     assert_eq!(server.exit_code(), Some(0));
 }
