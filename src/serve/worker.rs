@@ -57,9 +57,14 @@ impl Worker {
         while self.gather(orders, &mut row) {
             row.retain_mut(|turn: &mut Turn| turn.is_wanted(&self.metrics));
             self.pass(&mut row);
-            let begun = row.iter().filter(|turn| turn.utterance.is_some()).count();
-            self.metrics.in_flight.store(begun as u64, Ordering::Relaxed);
+            self.count(&row, 0);
         }
+    }
+
+    /// `speaking`: those of this moment's pass.
+    fn count(&self, row: &VecDeque<Turn>, speaking: usize) {
+        let between = row.iter().filter(|turn| turn.utterance.is_some()).count();
+        self.metrics.in_flight.store((between + speaking) as u64, Ordering::Relaxed);
     }
 
     /// Takes what was ordered; waits where there is nothing to speak. False when that was the last.
@@ -95,6 +100,7 @@ impl Worker {
                 speaking.push(turn);
             }
         }
+        self.count(row, speaking.len());
         if !speaking.is_empty() {
             self.speak(&mut speaking);
             row.extend(speaking.into_iter().filter(|turn| !turn.over));

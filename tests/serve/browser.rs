@@ -4,8 +4,8 @@
 use crate::http::{call, request};
 use crate::{Server, a_recording, wait_until};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// How WebDriver names an element in its answers.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -14,6 +14,8 @@ const ENTER: &str = "\u{e007}";
 
 struct Browser {
     driver: Child,
+    /// Held open: writing into a closed pipe would end the driver.
+    _output: Lines<BufReader<ChildStdout>>,
     address: String,
     session: String,
 }
@@ -23,11 +25,12 @@ impl Browser {
     fn start(profile: &str) -> Option<Self> {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut driver = driver.ok()?;
-        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.map_while(Result::ok).find_map(|line| {
+        let mut output = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = output.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("successfully on port ").map(|(_, port)| port.trim_end_matches('.').to_owned())
         })?;
-        let mut browser = Browser { driver, address: format!("127.0.0.1:{port}"), session: String::new() };
+        let mut browser =
+            Browser { driver, _output: output, address: format!("127.0.0.1:{port}"), session: String::new() };
         let mut args = vec![format!("--user-data-dir={profile}"), "--autoplay-policy=user-gesture-required".to_owned()];
         args.extend(
             [
@@ -44,7 +47,7 @@ impl Browser {
             ]
             .map(|flag| format!("--{flag}")),
         );
-        let options = json!({ "goog:chromeOptions": { "args": args }, "goog:loggingPrefs": { "browser": "ALL" } });
+        let options = json!({ "goog:chromeOptions": { "args": args }, "goog:loggingPrefs": { "browser": "WARNING" } });
         let made = browser.ask("POST", "", &json!({ "capabilities": { "alwaysMatch": options } }));
         browser.session = format!("/{}", made["sessionId"].as_str()?);
         Some(browser)

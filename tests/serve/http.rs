@@ -23,8 +23,8 @@ impl Answer {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.headers.lines().filter_map(|line| line.split_once(": "));
-        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+        let lines = self.headers.lines().filter_map(|line| line.split_once(':'));
+        lines.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
     }
 
     /// The word for programs in an error of OpenAI's form.

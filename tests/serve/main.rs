@@ -195,6 +195,7 @@ fn what_is_here_is_listed() {
     assert!(!page.text().contains("{nonce}") && !page.text().contains("http"), "nothing comes from elsewhere");
     assert!(page.header("access-control-allow-origin").is_none());
 
+    wait_until("rest", || server.figure("queue_depth") + server.figure("in_flight") == 0.0);
     let metrics = server.get("/metrics").text();
     for wanted in [
         "myxtts_requests_total{route=\"/v1/audio/speech\",code=\"200\"} 4",
@@ -207,7 +208,7 @@ fn what_is_here_is_listed() {
     ] {
         assert!(metrics.contains(wanted), "{wanted} is not in:\n{metrics}");
     }
-    assert!(server.figure("audio_seconds_total") > 0.5);
+    assert!(server.figure("audio_seconds_total") > 0.1);
 }
 
 #[test]
@@ -341,7 +342,7 @@ fn only_who_has_the_token_is_served() {
     fs::write(home().join("token"), "open sesame\n").unwrap();
     let server = Server::start(&["--token-file", "token"]);
     let get = |path: &str, headers: &[&str]| call(&server.address, &request("GET", path, headers, b"")).finish();
-    for path in ["/v1/voices", "/v1/models", "/metrics", SPEECH] {
+    for path in ["/v1/voices", "/v1/models", "/metrics"] {
         for headers in
             [&[][..], &["authorization: Bearer open"], &["authorization: open sesame"], &["authorization: B"]]
         {
@@ -350,6 +351,7 @@ fn only_who_has_the_token_is_served() {
         }
     }
     assert_eq!(get("/v1/voices", &["authorization: Bearer open sesame"]).status, 200);
+    assert_eq!(server.speak(&json!({ "input": "A fox." })).code(), "invalid_api_key");
     assert_eq!((get("/healthz", &[]).status, get("/", &[]).status), (200, 200));
     fs::write(home().join("empty"), "\n").unwrap();
     let output = binary(home()).args(["serve", "--checkpoint", "run", "--token-file", "empty"]).output().unwrap();
