@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 use super::worker::Piece;
-use crate::audio::{Encoder, Format};
+use crate::audio::{Converter, Encoder, Format};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
@@ -28,71 +28,86 @@ pub enum Delivery {
     Events,
 }
 
-pub struct Reply {
-    pieces: mpsc::Receiver<Piece>,
-    format: Format,
-    rate_hz: u32,
+/// What the answer is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    pub format: Format,
+    pub rate_hz: u32,
+    pub delivery: Delivery,
 }
 
-impl Reply {
-    pub fn new(pieces: mpsc::Receiver<Piece>, format: Format, rate_hz: u32) -> Self {
-        Reply { pieces, format, rate_hz }
-    }
+/// Answers with `pieces`, which come at `spoken_hz`. Waits for the first sound, so that what cannot be spoken is refused
+/// with a status of its own.
+pub async fn respond(mut pieces: mpsc::Receiver<Piece>, spoken_hz: u32, form: Form) -> Result<Response, Refusal> {
+    let (samples, last) = next(&mut pieces).await?;
+    let sound = Sound::new(spoken_hz, form)?;
+    let body = match form.delivery {
+        Delivery::Whole => Body::from(whole(pieces, sound, samples, last).await?),
+        Delivery::Stream => Body::new(Stream::new(pieces, sound, false, &samples, last)),
+        Delivery::Events => Body::new(Stream::new(pieces, sound, true, &samples, last)),
+    };
+    let (mime, rate) = (form.mime_type(), form.rate_hz.to_string());
+    let headers = [(header::CONTENT_TYPE, mime), (SAMPLE_RATE, &rate), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, body).into_response())
+}
 
-    /// Waits for the first sound, so that what cannot be spoken is refused with a status of its own.
-    pub async fn respond(mut self, delivery: Delivery) -> Result<Response, Refusal> {
-        let (samples, last) = self.next().await?;
-        let mime = if delivery == Delivery::Events { "text/event-stream" } else { mime_type(self.format) };
-        let rate = self.rate_hz.to_string();
-        let body = match delivery {
-            Delivery::Whole => Body::from(self.whole(samples, last).await?),
-            Delivery::Stream | Delivery::Events => Body::new(self.stream(&samples, last, delivery)),
-        };
-        let headers = [(header::CONTENT_TYPE, mime), (SAMPLE_RATE, &rate), (header::CACHE_CONTROL, "no-store")];
-        Ok((headers, body).into_response())
-    }
-
-    async fn next(&mut self) -> Result<(Vec<f32>, bool), Refusal> {
-        match self.pieces.recv().await {
-            Some(Piece::Sound { samples, last }) => Ok((samples, last)),
-            Some(Piece::Refused(refusal)) => Err(refusal),
-            None => Err(Refusal::internal("the voice stopped speaking")),
+impl Form {
+    fn mime_type(self) -> &'static str {
+        match (self.delivery, self.format) {
+            (Delivery::Events, _) => "text/event-stream",
+            (_, Format::Wav) => "audio/wav",
+            (_, Format::Flac) => "audio/flac",
+            (_, Format::Raw) => "audio/pcm",
         }
-    }
-
-    /// Encoded as it comes: half the memory of samples.
-    async fn whole(mut self, mut samples: Vec<f32>, mut last: bool) -> Result<Bytes, Refusal> {
-        let mut encoder = Encoder::new(self.format, self.rate_hz);
-        let mut file = encoder.start();
-        loop {
-            file.extend(encoder.push(&samples));
-            if last {
-                break;
-            }
-            (samples, last) = self.next().await?;
-        }
-        file.extend(encoder.finish());
-        let header = encoder.header();
-        file[..header.len()].copy_from_slice(&header);
-        Ok(file.into())
-    }
-
-    fn stream(self, samples: &[f32], last: bool, delivery: Delivery) -> Stream {
-        let encoder = Encoder::new(self.format, self.rate_hz);
-        let mut stream =
-            Stream { pieces: self.pieces, encoder, events: delivery == Delivery::Events, first: None, over: false };
-        let mut first = stream.encoder.start();
-        first.extend(stream.encode(samples, last));
-        stream.first = Some(stream.wrap(first));
-        stream
     }
 }
 
-fn mime_type(format: Format) -> &'static str {
-    match format {
-        Format::Wav => "audio/wav",
-        Format::Flac => "audio/flac",
-        Format::Raw => "audio/pcm",
+async fn next(pieces: &mut mpsc::Receiver<Piece>) -> Result<(Vec<f32>, bool), Refusal> {
+    match pieces.recv().await {
+        Some(Piece::Sound { samples, last }) => Ok((samples, last)),
+        Some(Piece::Refused(refusal)) => Err(refusal),
+        None => Err(Refusal::internal("the voice stopped speaking")),
+    }
+}
+
+/// Encoded as it comes: half the memory of samples.
+async fn whole(
+    mut pieces: mpsc::Receiver<Piece>,
+    mut sound: Sound,
+    mut samples: Vec<f32>,
+    mut last: bool,
+) -> Result<Bytes, Refusal> {
+    let mut file = sound.encoder.start();
+    file.extend(sound.encode(&samples, last));
+    while !last {
+        (samples, last) = next(&mut pieces).await?;
+        file.extend(sound.encode(&samples, last));
+    }
+    let header = sound.encoder.header();
+    file[..header.len()].copy_from_slice(&header);
+    Ok(file.into())
+}
+
+/// Samples to bytes, at the rate and in the format that is wanted.
+struct Sound {
+    converter: Converter,
+    encoder: Encoder,
+}
+
+impl Sound {
+    fn new(spoken_hz: u32, form: Form) -> Result<Self, Refusal> {
+        let converter = Converter::new(spoken_hz, form.rate_hz);
+        let converter = converter.map_err(|error| Refusal::of_input("sample_rate", &error.into()))?;
+        Ok(Sound { converter, encoder: Encoder::new(form.format, form.rate_hz) })
+    }
+
+    fn encode(&mut self, samples: &[f32], last: bool) -> Vec<u8> {
+        let mut bytes = self.encoder.push(&self.converter.push(samples));
+        if last {
+            bytes.extend(self.encoder.push(&self.converter.finish()));
+            bytes.extend(self.encoder.finish());
+        }
+        bytes
     }
 }
 
@@ -100,20 +115,18 @@ fn mime_type(format: Format) -> &'static str {
 /// pass for the whole.
 struct Stream {
     pieces: mpsc::Receiver<Piece>,
-    encoder: Encoder,
+    sound: Sound,
     events: bool,
     first: Option<Bytes>,
     over: bool,
 }
 
 impl Stream {
-    fn encode(&mut self, samples: &[f32], last: bool) -> Vec<u8> {
-        let mut bytes = self.encoder.push(samples);
-        if last {
-            bytes.extend(self.encoder.finish());
-            self.over = true;
-        }
-        bytes
+    fn new(pieces: mpsc::Receiver<Piece>, sound: Sound, events: bool, samples: &[f32], last: bool) -> Self {
+        let mut stream = Stream { pieces, sound, events, first: None, over: last };
+        let first = [stream.sound.encoder.start(), stream.sound.encode(samples, last)].concat();
+        stream.first = Some(stream.wrap(first));
+        stream
     }
 
     fn wrap(&self, bytes: Vec<u8>) -> Bytes {
@@ -145,7 +158,8 @@ impl hyper::body::Body for Stream {
         let piece = ready!(self.pieces.poll_recv(context));
         Poll::Ready(Some(match piece {
             Some(Piece::Sound { samples, last }) => {
-                let bytes = self.encode(&samples, last);
+                self.over = last;
+                let bytes = self.sound.encode(&samples, last);
                 Ok(Frame::data(self.wrap(bytes)))
             }
             Some(Piece::Refused(_)) | None => {

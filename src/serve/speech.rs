@@ -1,7 +1,7 @@
 //! `POST /v1/audio/speech`: OpenAI's request, with a few fields of our own.
 
 use super::refusal::Refusal;
-use super::reply::{Delivery, Reply};
+use super::reply::{self, Delivery, Form};
 use super::worker::{Job, Order, PIECES_AHEAD, Piece};
 use super::{App, body, voices};
 use crate::audio::Format;
@@ -25,6 +25,9 @@ const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
 const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 /// More is not heard, and would let one request hold up all others.
 const STEPS: RangeInclusive<usize> = 1..=100;
+/// Bare samples say nothing of their rate, and OpenAI's clients play them at this one.
+const OPENAI_PCM_HZ: u32 = 24_000;
+const RATES_HZ: [u32; 8] = [8_000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 /// JSON may write a character in as many bytes, as two escaped halves.
 const MOST_BYTES_PER_CHAR: usize = 12;
 /// For the other fields.
@@ -45,6 +48,7 @@ struct Wish {
     // Beyond OpenAI.
     stream: Option<bool>,
     language: Option<String>,
+    sample_rate: Option<u32>,
     seed: Option<u32>,
     steps: Option<usize>,
     temperature: Option<f64>,
@@ -66,10 +70,9 @@ pub async fn speech(State(app): State<Arc<App>>, headers: HeaderMap, body: Body)
     let wish: Wish = serde_json::from_slice(&bytes).map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not a speech request: {error}"))
     })?;
-    let (format, delivery) = wish.form()?;
-    let request = wish.request(&app, delivery != Delivery::Whole)?;
-    let reply = Reply::new(submit(&app, request)?, format, app.rate_hz);
-    reply.respond(delivery).await
+    let form = wish.form(app.rate_hz)?;
+    let request = wish.request(&app, form.delivery != Delivery::Whole)?;
+    reply::respond(submit(&app, request)?, app.rate_hz, form).await
 }
 
 /// A place in the queue, or 429. What comes back ends early when the place is lost.
@@ -88,7 +91,7 @@ fn submit(app: &App, request: Request) -> Result<mpsc::Receiver<Piece>, Refusal>
 }
 
 impl Wish {
-    fn form(&self) -> Result<(Format, Delivery), Refusal> {
+    fn form(&self, spoken_hz: u32) -> Result<Form, Refusal> {
         let format = match self.response_format.as_deref() {
             None | Some("wav") => Format::Wav,
             Some("flac") => Format::Flac,
@@ -112,7 +115,13 @@ impl Wish {
                 return Err(Refusal::bad("stream_format", "invalid_value", "stream_format may be audio or sse"));
             }
         };
-        Ok((format, delivery))
+        let usual_hz = if format == Format::Raw { OPENAI_PCM_HZ } else { spoken_hz };
+        let rate_hz = self.sample_rate.unwrap_or(usual_hz);
+        if rate_hz != spoken_hz && !RATES_HZ.contains(&rate_hz) {
+            let message = format!("sample_rate may be {spoken_hz} and {RATES_HZ:?}");
+            return Err(Refusal::bad("sample_rate", "invalid_value", message));
+        }
+        Ok(Form { format, rate_hz, delivery })
     }
 
     /// `early`: the first sound is waited for.

@@ -144,9 +144,12 @@ fn every_format_holds_the_same_speech() {
     let spoken = samples(&wav.body[44..]);
     assert!(spoken.len() > 22_050 / 2 && spoken.iter().any(|&sample| sample != 0));
 
-    let pcm = server.speak(&wish(json!({ "response_format": "pcm", "stream": false })));
+    let pcm = server.speak(&wish(json!({ "response_format": "pcm", "stream": false, "sample_rate": 22_050 })));
     assert!(pcm.body == wav.body[44..], "{} and {} bytes", pcm.body.len(), wav.body.len());
     assert_eq!(pcm.header("x-sample-rate"), Some("22050"));
+    let usual = server.speak(&wish(json!({ "response_format": "pcm", "stream": false })));
+    assert_eq!(usual.header("x-sample-rate"), Some("24000"), "as OpenAI's clients play it");
+    assert_eq!(usual.body.len() / 2, (spoken.len() * 24_000).div_ceil(22_050));
 
     let flac = server.speak(&wish(json!({ "response_format": "flac" })));
     assert_eq!((&flac.body[..4], flac.header("content-type")), (&b"fLaC"[..], Some("audio/flac")));
@@ -308,6 +311,7 @@ fn bad_requests_are_told_what_is_wrong_with_them() {
         (with("response_format", "mp3".into()), 400, "unsupported_format"),
         (with("stream_format", "smoke".into()), 400, "invalid_value"),
         (with("language", "../xx".into()), 400, "invalid_value"),
+        (with("sample_rate", 12_345.into()), 400, "invalid_value"),
         (with("speed", 0.1.into()), 400, "invalid_value"),
         (with("speed", Value::Null), 200, ""),
         (with("steps", 100_000.into()), 400, "invalid_value"),
