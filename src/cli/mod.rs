@@ -14,6 +14,7 @@ mod sample_corpus;
 mod serve;
 mod synth;
 mod train;
+mod voice;
 
 use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -54,10 +55,12 @@ enum Command {
     /// Report what is in a corpus and what is wrong with it
     Check(check::Args),
     /// Speak a text with a trained voice
-    Synth(synth::Args),
+    Synth(Box<synth::Args>),
     /// Speak for others over HTTP, with a page to try it
-    Serve(serve::Args),
-    /// Measure the training pipeline: is the GPU ever kept waiting?
+    Serve(Box<serve::Args>),
+    /// Make, list and mix voices
+    Voice(voice::Args),
+    /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
@@ -76,8 +79,9 @@ pub fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
-        Command::Synth(args) => synth::run(args),
+        Command::Synth(args) => synth::run(*args),
         Command::Serve(args) => serve::run(&args),
+        Command::Voice(args) => voice::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

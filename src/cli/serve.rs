@@ -3,7 +3,7 @@
 use super::{print_line, progress, say};
 use crate::feed::Roles;
 use crate::serve::{Settings, Voices, serve};
-use crate::synth::Synthesizer;
+use crate::synth::{Options, Synthesizer};
 use anyhow::{Context, Result, ensure};
 use std::env;
 use std::fs;
@@ -63,8 +63,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let settings = args.settings()?;
-    let voice = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), Roles::named(&args.device)?)?;
-    voice.note().iter().for_each(|note| say(format!("note: {note}")));
+    let mut voice = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), Roles::named(&args.device)?)?;
+    voice.warm_up(&Options::default())?;
+    voice.notes().iter().for_each(|note| say(format!("note: {note}")));
     let voices = args.voices.as_deref().map(|folder| Voices::load(folder, &voice)).transpose()?.unwrap_or_default();
     if !args.host.is_loopback() && settings.token.is_none() {
         say("note: whoever reaches this address may use it; --token-file asks for a token");

@@ -71,6 +71,11 @@ impl Limiter {
         }
         let leaving = self.seen - 1 - self.ahead as u64;
         let needed = self.lowest.front().expect("one was just pushed").1;
+        if leaving == 0 {
+            // As if speech had begun long before: nothing was there to be turned down gently.
+            self.gains.iter_mut().for_each(|gain| *gain = needed);
+            self.sum = f64::from(needed) * self.gains.len() as f64;
+        }
         let before = *self.gains.back().expect("never empty");
         let risen = before + (1.0 - before) * self.release;
         // Close enough: otherwise it would never be whole again.

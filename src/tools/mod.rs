@@ -1,5 +1,6 @@
 //! Commands that look at a machine or a corpus and report.
 
 pub mod bench;
+pub mod bench_synth;
 pub mod check;
 pub mod devices;
