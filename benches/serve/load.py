@@ -128,7 +128,8 @@ async def main():
     print(f"{args.clients} clients for {args.seconds:.0f} s: {' '.join(command[1:])}")
     print(f"answers: {dict(load.answers)}; {load.left} left in the middle; neither 200 nor 429: {dict(load.wrong) or 'none'}")
     print(f"speech: {figures['myxtts_audio_seconds_total']:.0f} s, {figures['myxtts_audio_seconds_total'] / args.seconds:.1f} times real time")
-    print(f"requests in a forward pass: {figures['myxtts_request_seconds_count'] / figures['myxtts_passes_total']:.2f} finished a pass")
+    passes = figures["myxtts_passes_total"]
+    print(f"forward passes: {passes:.0f}, each {args.seconds / passes * 1000:.0f} ms and {figures['myxtts_audio_seconds_total'] / passes:.1f} s of speech")
     print(f"first byte: median {p(load.first_ms, 50):.0f} ms, 95 % {p(load.first_ms, 95):.0f} ms; all of it: median {p(load.whole_ms, 50):.0f} ms")
     print("resident MiB: " + " ".join(f"{mib:.0f}@{at:.0f}s" for at, mib in memory))
     print(f"SIGTERM: exit code {code} after {time.monotonic() - stopped:.1f} s; {sum(load.answers.values()) - before} answers came after it, all whole")

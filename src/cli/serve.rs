@@ -53,9 +53,10 @@ pub struct Args {
     /// Seconds that a request may take
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
-    /// Seconds that requests under way have to finish when the server is told to stop
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
-    drain: u64,
+    /// Seconds that requests under way have to finish when the server is told to stop [default: as --timeout, so that
+    /// nothing is lost]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    drain: Option<u64>,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: String,
@@ -73,9 +74,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = progress::stop_flag()?;
     // A program that starts the server reads here which port it got.
     let ready = |address: SocketAddr| drop(print_line(format!("listening on http://{address}")));
-    let ended = serve(voice, voices, settings, ready, &stop)?;
+    let tell = |failure: &str| say(format!("error: {failure}"));
+    let ended = serve(voice, voices, settings, ready, tell, &stop)?;
     if !ended.drained {
-        say(format!("some requests were not done after {} s and were cut", args.drain));
+        say("some requests were not done in time and were cut; --drain gives them more");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -90,7 +92,7 @@ impl Args {
             batch: self.batch as usize,
             max_text: self.max_text as usize,
             timeout: seconds(self.timeout),
-            drain: seconds(self.drain),
+            drain: seconds(self.drain.unwrap_or(self.timeout)),
             allow_uploads: self.allow_uploads,
             token: self.token()?,
             origins: self.allow_origin.clone(),

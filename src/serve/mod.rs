@@ -87,12 +87,13 @@ pub struct Ended {
     pub drained: bool,
 }
 
-/// Serves until `stop`. `ready` is told where.
+/// Serves until `stop`. `ready` is told where; `tell`, what fails and is nobody's fault but the server's.
 pub fn serve(
     voice: Synthesizer,
     voices: Voices,
     settings: Settings,
     ready: impl FnOnce(SocketAddr),
+    tell: fn(&str),
     stop: &AtomicBool,
 ) -> Result<Ended> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -113,7 +114,7 @@ pub fn serve(
         draining: AtomicBool::new(false),
         settings,
     });
-    let worker = Worker { voice, batch: app.settings.batch, metrics };
+    let worker = Worker { voice, batch: app.settings.batch, metrics, tell };
     let worker = thread::Builder::new().name("voice".into()).spawn(move || worker.run(&inbox))?;
     ready(listener.local_addr()?);
     let (drain, router) = (app.settings.drain, router(app.clone()));

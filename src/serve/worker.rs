@@ -48,6 +48,8 @@ pub struct Worker {
     /// Requests in one forward pass.
     pub batch: usize,
     pub metrics: Arc<Metrics>,
+    /// Hears of failures.
+    pub tell: fn(&str),
 }
 
 impl Worker {
@@ -96,7 +98,7 @@ impl Worker {
             let mut turn = row.pop_front().expect("as many turns as counted");
             if speaking.len() == self.batch || !turn.has_room() {
                 row.push_back(turn); // all of these pass through, so they keep their order
-            } else if turn.begin(&self.voice, &self.metrics) {
+            } else if turn.begin(self) {
                 speaking.push(turn);
             }
         }
@@ -114,7 +116,7 @@ impl Worker {
         self.metrics.passes.fetch_add(1, Ordering::Relaxed);
         match spoken {
             Ok(pieces) => speaking.iter_mut().zip(pieces).for_each(|(turn, samples)| turn.deliver(samples, self)),
-            Err(error) => speaking.iter_mut().for_each(|turn| turn.fail(&error, &self.metrics)),
+            Err(error) => speaking.iter_mut().for_each(|turn| turn.fail(&error, self)),
         }
     }
 }
@@ -160,15 +162,15 @@ impl Turn {
     }
 
     /// Encodes the text on the first turn. False where it cannot be spoken.
-    fn begin(&mut self, voice: &Synthesizer, metrics: &Metrics) -> bool {
+    fn begin(&mut self, worker: &Worker) -> bool {
         if self.utterance.is_some() {
             return true;
         }
         self.begun = Instant::now();
-        match torchx::catch(|| voice.begin(&self.job.request)) {
+        match torchx::catch(|| worker.voice.begin(&self.job.request)) {
             Ok(Ok(utterance)) => self.utterance = Some(utterance),
             Ok(Err(error)) => self.refuse(Refusal::of_input("input", &error)),
-            Err(error) => self.fail(&error.into(), metrics),
+            Err(error) => self.fail(&error.into(), worker),
         }
         self.utterance.is_some()
     }
@@ -193,9 +195,10 @@ impl Turn {
         }
     }
 
-    fn fail(&mut self, error: &anyhow::Error, metrics: &Metrics) {
-        metrics.cut("failed");
-        self.refuse(Refusal::internal(format!("{error:#}")));
+    fn fail(&mut self, error: &anyhow::Error, worker: &Worker) {
+        worker.metrics.cut("failed");
+        (worker.tell)(&format!("{error:#}"));
+        self.refuse(Refusal::internal("the voice could not speak this"));
     }
 
     fn refuse(&mut self, refusal: Refusal) {
