@@ -6,6 +6,8 @@ mod limiter;
 mod network;
 mod sounder;
 mod stages;
+#[cfg(test)]
+mod tests;
 mod utterance;
 pub mod voice;
 
@@ -256,6 +258,25 @@ impl Synthesizer {
         }
         let (peak, limited_db) = (utterance.peak(), utterance.limited_db());
         Ok(Spoken { samples, peak, limited_db, notes: utterance.notes() })
+    }
+
+    #[cfg(test)]
+    fn copy_weights_to(&self, other: &mut Synthesizer) {
+        let copy = |from: &VarStore, to: &VarStore| {
+            let mut to = to.variables();
+            for (name, weight) in from.variables() {
+                tch::no_grad(|| to.get_mut(&name).expect("the same network").copy_(&weight));
+            }
+        };
+        copy(&self.store, &other.store);
+        let (Sounder::Trained { store: from, .. }, Sounder::Trained { store: to, .. }) =
+            (&self.network.sounder, &other.network.sounder)
+        else {
+            return;
+        };
+        copy(from, to);
+        let own = self.own.as_ref().map(|own| own.latents.to_device(other.device));
+        other.own.iter_mut().zip(own).for_each(|(into, latents)| into.latents = latents);
     }
 
     /// Characters that one clause may have: no more than clips that the voice learned from.

@@ -40,11 +40,11 @@ pub struct Clause {
 
 pub struct Network {
     pub voice: Voice,
-    sounder: Sounder,
+    pub(super) sounder: Sounder,
     stats: MelStats,
     hop_samples: usize,
     device: Device,
-    sizes: Sizes,
+    pub(super) sizes: Sizes,
     stages: RefCell<Stages>,
     /// Frames that every token lasts, where the voice is not asked: an untrained one has no idea.
     pub frames_per_token: Option<f64>,
@@ -312,7 +312,7 @@ fn normal(seed: &[u64], deviation: f32, out: &mut [f32]) {
 
 /// How much room an axis gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Sizes {
+pub enum Sizes {
     /// What is needed: on a CPU every row costs.
     Exact,
     /// The next rung, so that few graphs serve all lengths.
@@ -378,4 +378,42 @@ fn extend(ints: &mut Vec<i32>, len: usize) -> Range<usize> {
 
 fn part(ints: &Tensor, range: &Range<usize>) -> Tensor {
     ints.narrow(0, range.start as i64, range.len() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_loses_no_time() {
+        assert_eq!(whole_frames(&[2.4, 2.4, 2.4, 2.4, 2.4]), [2, 3, 2, 3, 2]);
+        assert_eq!(whole_frames(&[0.2, 0.2, 5.6]), [1, 1, 4]);
+        let expected: Vec<f64> = (0..1000).map(|i| 1.0 + f64::from(i % 7) * 0.37).collect();
+        let total: usize = whole_frames(&expected).iter().sum();
+        assert!((total as f64 - expected.iter().sum::<f64>()).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_faulty_duration_is_bounded() {
+        assert_eq!(whole_frames(&[f64::INFINITY, f64::NAN, 1.0]), [400, 400, 1]);
+        assert!(whole_frames(&[300.0; 500]).iter().sum::<usize>() <= MOST_FRAMES as usize + 1);
+    }
+
+    #[test]
+    fn rungs_are_close_and_even() {
+        assert_eq!([1, 64, 65, 96, 97, 128, 129, 193].map(rung), [64, 64, 96, 96, 128, 128, 192, 256]);
+        assert!((64..9000).all(|len| rung(len) >= len && rung(len) * 2 <= len * 3 && rung(len) % 2 == 0));
+    }
+
+    #[test]
+    fn noise_is_normal_and_its_own() {
+        let mut noise = vec![0f32; 200_001];
+        normal(&[1, 2], 2.0, &mut noise);
+        let mean = |power: i32| noise.iter().map(|x| (f64::from(*x) / 2.0).powi(power)).sum::<f64>() / 200_001.0;
+        // Moments of a normal distribution: 0, 1, 0, 3; each within five standard errors.
+        assert!(mean(1).abs() < 0.012 && (mean(2) - 1.0).abs() < 0.016 && mean(3).abs() < 0.045);
+        assert!((mean(4) - 3.0).abs() < 0.11, "{}", mean(4));
+        let neighbours: f64 = noise.windows(2).map(|pair| f64::from(pair[0] * pair[1]) / 4.0).sum::<f64>() / 2e5;
+        assert!(neighbours.abs() < 0.012, "{neighbours}");
+    }
 }

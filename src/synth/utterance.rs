@@ -124,6 +124,12 @@ impl Utterance {
         Ok(out)
     }
 
+    #[cfg(test)]
+    pub(super) fn skip(&mut self, synthesizer: &Synthesizer) -> Result<()> {
+        self.next = None;
+        self.prepare(synthesizer)
+    }
+
     /// Finds the next clause that can be spoken, and encodes it.
     pub(super) fn prepare(&mut self, synthesizer: &Synthesizer) -> Result<()> {
         let tokenizer = &synthesizer.tokenizer;
