@@ -237,7 +237,7 @@ fn a_short_request_does_not_wait_for_a_long_one() {
     long.chunk().unwrap();
     let short = server.speak(&json!({ "input": "A fox.", "steps": 4 }));
     assert_eq!(short.status, 200);
-    assert_eq!(server.figure("in_flight"), 1.0, "the long one is still under way");
+    assert!(server.figure("in_flight") >= 1.0, "the long one is still under way");
 }
 
 #[test]
