@@ -27,7 +27,8 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) -p torchx --tests
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli
+	@scripts/test-browser.sh
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup

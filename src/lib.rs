@@ -19,6 +19,7 @@ pub mod feed;
 pub mod loader;
 pub mod model;
 mod rng;
+pub mod serve;
 pub mod synth;
 pub mod telemetry;
 pub mod text;

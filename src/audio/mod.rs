@@ -19,10 +19,10 @@ mod trim;
 mod wav;
 mod writer;
 
-pub use decode::{decode, decode_start};
+pub use decode::{decode, decode_bytes, decode_start};
 pub use loudness::normalize;
 pub use plain::Plain;
-pub use resample::{Resampler, resample};
+pub use resample::{Converter, Resampler, resample};
 pub use sample::Sample;
 pub use trim::{speech, trim_silence};
 pub use wav::wav_bytes;

@@ -12,6 +12,7 @@ mod prepare;
 mod progress;
 mod run_flags;
 mod sample_corpus;
+mod serve;
 mod synth;
 mod train;
 mod voice;
@@ -58,6 +59,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(Box<synth::Args>),
+    /// Speak for others over HTTP, with a page to try it
+    Serve(Box<serve::Args>),
     /// Make, list and mix voices
     Voice(voice::Args),
     /// Measure training (is the GPU ever kept waiting?) or speaking
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(*args),
+        Command::Serve(args) => serve::run(&args),
         Command::Voice(args) => voice::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),

@@ -15,6 +15,7 @@ pub use griffin_lim::GriffinLim;
 pub use network::speak_tokens;
 pub use utterance::Utterance;
 
+use crate::audio::Waveform;
 use crate::config::Config;
 use crate::feed::MelStats;
 use crate::model::{Sampling, Voice};
@@ -194,6 +195,12 @@ impl Synthesizer {
     pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
         torchx::catch(|| tch::no_grad(|| listener.hear(recordings)))?
+    }
+
+    /// The same from one recording that is in memory.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
+        let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
+        torchx::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
     }
 
     /// The voice of a file that was made with this model.

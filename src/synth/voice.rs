@@ -1,6 +1,6 @@
 //! Voices by example: recordings to latents, and files that keep them.
 
-use crate::audio;
+use crate::audio::{self, Waveform};
 use crate::config::Config;
 use crate::feed::{MelExtractor, MelStats};
 use crate::model::Voice;
@@ -127,7 +127,8 @@ impl<'a> Listener<'a> {
         ensure!(!recordings.is_empty(), "no recording to take the voice from");
         let (mut each, mut seconds, mut notes) = (Vec::new(), 0.0, Vec::new());
         for path in recordings {
-            let (latents, heard_s, cut) = self.hear_one(path)?;
+            let (wave, cut) = audio::decode_start(path, MOST_HEARD_S)?;
+            let (latents, heard_s) = self.hear_wave(wave).with_context(|| path.display().to_string())?;
             if cut {
                 notes.push(format!(
                     "{}: only its first {} minutes are listened to",
@@ -144,30 +145,25 @@ impl<'a> Listener<'a> {
         Ok(Heard { latents: average(&Tensor::cat(&each, 0)), seconds, notes })
     }
 
-    /// Latents, seconds of speech, and whether the recording was longer than what is listened to.
-    fn hear_one(&self, recording: &Path) -> Result<(Tensor, f64, bool)> {
+    /// Latents, and seconds of speech.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<(Tensor, f64)> {
         let data = &self.config.data;
         let loudness = data.normalize_audio.then_some(data.loudness_lufs);
-        let (wave, cut) = audio::decode_start(recording, MOST_HEARD_S)?;
-        ensure!(
-            wave.samples.iter().any(|sample| sample.abs() > SILENCE),
-            "{}: silence, so there is no voice in it",
-            recording.display()
-        );
+        let loud = |sample: &f32| sample.abs() > SILENCE;
+        ensure!(wave.samples.iter().any(loud), "silence, so there is no voice in it");
         let mut resampler = audio::Resampler::default();
         let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, loudness)?;
         let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);
         ensure!(
             seconds >= LEAST_HEARD_S,
-            "{}: {seconds:.2} s of sound, too short to hear a voice in it\nhint: some seconds of speech, any words",
-            recording.display()
+            "{seconds:.2} s of sound, too short to hear a voice in it\nhint: some seconds of speech, any words"
         );
         let mel = self.extractor.log_mel(&Tensor::from_slice(&wave.samples).to_device(self.device));
         let mel = self.stats.apply(&mel);
         let latents = self.voice.latents(&windows(&mel, self.config.model.reference_frames));
         let latents =
             latents.context("this voice was trained without references, so it cannot take another's sound")?;
-        Ok((average(&latents), seconds, cut))
+        Ok((average(&latents), seconds))
     }
 }
 
