@@ -1,6 +1,6 @@
 //! The figures of a run, written twice: TensorBoard event files for people, `metrics.jsonl` for programs.
 
-use super::picture::Picture;
+use crate::picture::Picture;
 use super::tensorboard::{EventWriter, unix_time_s};
 use anyhow::{Context, Result};
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -3,7 +3,7 @@
 //! The few messages needed are encoded by hand from `event.proto`, `summary.proto` and `tensor.proto`; field numbers
 //! are named beside each call.
 
-use super::picture::Picture;
+use crate::picture::Picture;
 use crate::audio;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};

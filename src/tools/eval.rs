@@ -1,0 +1,5 @@
+//! x
+pub mod cepstra;
+pub mod pitch;
+pub mod warp;
+pub mod words;
