@@ -18,19 +18,31 @@ use symphonia::core::packet::Packet;
 /// One hostile file must not end a run over thousands: Symphonia can still panic on some headers (its WAV reader
 /// multiplies channels and bits in 16 bits), and that becomes an error like any other damage.
 pub fn decode(path: &Path) -> Result<Waveform, Error> {
-    quiet::catch(|| decode_file(path))
+    guarded(path, f64::INFINITY).map(|(wave, _)| wave)
+}
+
+/// No more than its first seconds, and whether there are more: memory is bounded however long the recording is.
+pub fn decode_start(path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
+    guarded(path, seconds)
+}
+
+fn guarded(path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
+    quiet::catch(|| decode_file(path, seconds))
         .unwrap_or_else(|| Err(Error::Damaged { path: path.into(), what: "its decoder failed on it".into() }))
 }
 
-fn decode_file(path: &Path) -> Result<Waveform, Error> {
+fn decode_file(path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
     let file = regular_file(path).map_err(|cause| Error::Io { path: path.into(), cause })?;
     let mut recording = Recording::open(file, path).map_err(|fault| explain(path, fault))?;
     let (mut mono, mut interleaved) = (Mono::default(), Vec::new());
     while let Some(packet) = recording.next_packet().map_err(|fault| explain(path, fault))? {
         let layout = recording.codec.decode(&packet, &mut interleaved).map_err(|fault| explain(path, fault))?;
         mono.append(&interleaved, layout).map_err(|refusal| refusal.at(path))?;
+        if mono.seconds() >= seconds {
+            return mono.finish(None).map(|wave| (wave, true)).map_err(|refusal| refusal.at(path));
+        }
     }
-    mono.finish(recording.promised_samples).map_err(|refusal| refusal.at(path))
+    mono.finish(recording.promised_samples).map(|wave| (wave, false)).map_err(|refusal| refusal.at(path))
 }
 
 /// A named pipe would make `open` wait for ever, so look before opening.

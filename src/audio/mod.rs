@@ -17,7 +17,7 @@ mod tests;
 mod trim;
 mod wav;
 
-pub use decode::decode;
+pub use decode::{decode, decode_start};
 pub use loudness::normalize;
 pub use plain::Plain;
 pub use resample::{Resampler, resample};

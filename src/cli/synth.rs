@@ -4,7 +4,7 @@ use super::{INTERRUPTED, print_line, progress, say};
 use crate::audio::{wav_bytes, write_wav};
 use crate::feed::Roles;
 use crate::model::Sampling;
-use crate::synth::{Options, Synthesizer};
+use crate::synth::{Options, Request, Synthesizer};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::json;
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 impl Args {
     fn options(&self) -> Options {
         let sampling = Sampling { steps: self.steps as usize, temperature: self.temperature, guidance: self.guidance };
-        Options { sampling, speed: self.speed, seed: i64::from(self.seed) }
+        Options { sampling, speed: self.speed, seed: u64::from(self.seed), early: false }
     }
 
     /// Samples of one text. `language` and `reference` win over the flags.
@@ -88,10 +88,10 @@ impl Args {
     ) -> Result<Vec<f32>> {
         let language = language.or(self.language.as_deref());
         let references = reference.map_or(self.reference.as_slice(), std::slice::from_ref);
-        torchx::catch(|| {
-            let heard = (!references.is_empty()).then(|| voice.hear(references)).transpose()?;
-            voice.speak(text, language, heard.as_ref(), &self.options())
-        })?
+        let heard = (!references.is_empty()).then(|| voice.hear(references)).transpose()?;
+        let latents = heard.map(|heard| heard.latents);
+        let language = language.map(str::to_owned);
+        Ok(voice.speak(&Request { text: text.to_owned(), language, latents, options: self.options() })?.samples)
     }
 }
 
@@ -102,10 +102,6 @@ fn speak_one(args: &Args, voice: &Synthesizer) -> Result<ExitCode> {
         }
         Some(text) => text.to_owned(),
     };
-    let unknown = voice.unknown(&text, args.language.as_deref());
-    if !unknown.is_empty() {
-        say(format!("note: the voice never heard these characters: {}", String::from_iter(unknown)));
-    }
     let start = Instant::now();
     let samples = args.speak(voice, &text, None, None)?;
     let taken = start.elapsed().as_secs_f64();

@@ -7,6 +7,7 @@ mod language;
 mod letters;
 mod normalize;
 mod phonemes;
+mod split;
 mod tokenizer;
 
 pub use crate::config::TokenizerKind as Kind;
@@ -14,4 +15,5 @@ pub use detect::detect;
 pub use error::Error;
 pub(crate) use normalize::is_ideograph;
 pub use normalize::{normalize, uncovered};
+pub use split::{End, Piece, Splitter};
 pub use tokenizer::Tokenizer;
