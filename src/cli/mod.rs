@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod config;
 mod devices;
+mod eval;
 mod layout;
 mod prepare;
 mod progress;
@@ -54,6 +55,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(synth::Args),
+    /// Measure how good a voice is: sentences it never heard against their recordings
+    Eval(Box<eval::Args>),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

@@ -194,7 +194,7 @@ fn job(line: &str, number: usize) -> Result<Job> {
 }
 
 /// A number from `LOW` to `HIGH` hundredths.
-fn within<const LOW: u32, const HIGH: u32>(text: &str) -> Result<f64, String> {
+pub(super) fn within<const LOW: u32, const HIGH: u32>(text: &str) -> Result<f64, String> {
     let (low, high) = (f64::from(LOW) / 100.0, f64::from(HIGH) / 100.0);
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (low..=high).contains(&value) { Ok(value) } else { Err(format!("accepted: {low} to {high}")) }

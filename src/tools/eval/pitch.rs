@@ -11,9 +11,9 @@ const WINDOW_S: f64 = 2.0 / LOWEST_HZ;
 /// Periods that a frame may choose from.
 const CANDIDATES: usize = 6;
 /// A frame that is further below the loudest one is not voiced.
-const SILENCE_DB: f64 = 45.0;
+const SILENCE_DB: f64 = 40.0;
 /// What a frame costs that is said to be unvoiced. One with a period costs the share of its energy that does not repeat.
-const UNVOICED: f64 = 0.38;
+const UNVOICED: f64 = 0.5;
 /// What a period costs for each octave that it lies below the highest: every multiple of a period repeats as well.
 const OCTAVE: f64 = 0.02;
 /// What a jump costs for each octave, and what beginning or ending to be voiced costs, for frames 10 ms apart.
@@ -29,10 +29,12 @@ pub fn track(samples: &[f32], rate_hz: u32, hop_samples: usize) -> Vec<Option<f6
     // Zeros beyond the ends, so that every frame is whole.
     let margin = vec![0.0; window + lags.end];
     let padded = [&margin, samples, &margin].concat();
-    let centres: Vec<usize> = (0..=samples.len() / hop_samples).map(|frame| margin.len() + frame * hop_samples).collect();
+    let centres: Vec<usize> =
+        (0..=samples.len() / hop_samples).map(|frame| margin.len() + frame * hop_samples).collect();
     let energy = |centre: usize| energy(&padded[centre - window / 2..][..window]);
     let energies: Vec<f32> = centres.iter().map(|&centre| energy(centre)).collect();
-    let floor = energies.iter().fold(0.0, |most: f32, &energy| most.max(energy)) * 10f32.powf(-SILENCE_DB as f32 / 10.0);
+    let floor =
+        energies.iter().fold(0.0, |most: f32, &energy| most.max(energy)) * 10f32.powf(-SILENCE_DB as f32 / 10.0);
     let of_frame = |(&centre, &energy): (&usize, &f32)| match energy > floor {
         true => candidates(&differences(&padded, centre, window, lags.end), &lags, f64::from(rate_hz)),
         false => vec![],
@@ -129,4 +131,78 @@ fn sum_of_squares(mut values: impl ExactSizeIterator<Item = f32>) -> f32 {
         }
     }
     sums.iter().sum::<f32>() + values.map(|value| value * value).sum::<f32>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::f64::consts::TAU;
+
+    const RATE_HZ: u32 = 16_000;
+    const HOP_SAMPLES: usize = 160;
+
+    /// A second of a buzz, whose frequency at each time is `hz`.
+    fn buzz(hz: impl Fn(f64) -> f64) -> Vec<f32> {
+        let mut phase = 0.0;
+        let mut sample = |n: u32| {
+            phase += hz(f64::from(n) / f64::from(RATE_HZ)) / f64::from(RATE_HZ);
+            (1..9).map(|h| 0.2 / f64::from(h) * (TAU * phase * f64::from(h)).sin()).sum::<f64>() as f32
+        };
+        (0..RATE_HZ).map(&mut sample).collect()
+    }
+
+    fn noise(level: f64) -> Vec<f32> {
+        let mut rng = Rng::new(&[1]);
+        (0..RATE_HZ).map(|_| (2.0 * level * (rng.unit() - 0.5)) as f32).collect()
+    }
+
+    fn heard(samples: &[f32]) -> Vec<Option<f64>> {
+        track(samples, RATE_HZ, HOP_SAMPLES)
+    }
+
+    fn cents(a: f64, b: f64) -> f64 {
+        (1200.0 * (a / b).log2()).abs()
+    }
+
+    #[test]
+    fn tones_are_found_within_three_cents() {
+        for hz in [65.0, 82.4, 110.0, 147.3, 220.0, 333.3, 440.0, 590.0] {
+            let buzz = heard(&buzz(|_| hz));
+            let sine: Vec<f32> = (0..RATE_HZ).map(|n| (TAU * hz * f64::from(n) / 16e3).sin() as f32 * 0.3).collect();
+            for frame in buzz[5..95].iter().chain(&heard(&sine)[5..95]) {
+                assert!(frame.is_some_and(|found| cents(found, hz) < 3.0), "{hz} Hz: {frame:?}");
+            }
+        }
+    }
+
+    /// An octave and a half in a second: each frame has the frequency of its own centre.
+    #[test]
+    fn a_chirp_is_followed() {
+        let hz = |second: f64| 100.0 * 2f64.powf(1.5 * second);
+        for (frame, found) in heard(&buzz(hz)).iter().enumerate().take(95).skip(5) {
+            let wanted = hz(frame as f64 / 100.0);
+            assert!(found.is_some_and(|found| cents(found, wanted) < 10.0), "{frame}: {found:?}, not {wanted}");
+        }
+    }
+
+    #[test]
+    fn noise_and_silence_are_not_voiced_and_a_noisy_tone_is() {
+        let voiced = |samples: &[f32]| heard(samples).iter().filter(|frame| frame.is_some()).count();
+        assert_eq!((voiced(&vec![0.0; 16_000]), voiced(&[]), voiced(&[0.1; 7])), (0, 0, 0));
+        assert!(voiced(&noise(0.3)) < 5, "{}", voiced(&noise(0.3)));
+        // 10 dB of signal over noise.
+        let noisy: Vec<f32> = buzz(|_| 120.0).iter().zip(noise(0.07)).map(|(tone, noise)| tone + noise).collect();
+        assert!(voiced(&noisy) > 95, "{}", voiced(&noisy));
+    }
+
+    #[test]
+    fn voicing_begins_and_ends_where_the_tone_does() {
+        let tone = buzz(|_| 180.0);
+        let found = heard(&[noise(0.05), tone, noise(0.05)].concat());
+        let first = found.iter().position(Option::is_some).unwrap();
+        let last = found.iter().rposition(Option::is_some).unwrap();
+        assert!(first.abs_diff(100) <= 2 && last.abs_diff(200) <= 2, "{first} to {last}");
+        assert!(found[first..=last].iter().all(Option::is_some));
+    }
 }
