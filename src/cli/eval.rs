@@ -1,11 +1,11 @@
 //! `myxtts eval`: how good a voice is.
 
+use super::flow_flags::FlowFlags;
 use super::layout::Layout;
 use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, Overrides};
 use crate::corpus;
 use crate::feed::Roles;
-use crate::model::Sampling;
 use crate::synth::{Options, Synthesizer};
 use crate::tools::eval::{self, Case, Choice, Clip, Folder, Part, Recogniser, Report, Settings, Spoken, Wanted};
 use crate::train::checkpoint::{Checkpoint, RunKind};
@@ -53,18 +53,8 @@ pub struct Args {
     /// Pictures of the worst sentences
     #[arg(long, value_name = "N", default_value_t = 5)]
     pictures: usize,
-    /// Scale of the noise that speech is made from: lower is flatter
-    #[arg(long, default_value_t = Options::default().sampling.temperature, allow_negative_numbers = true, value_parser = super::synth::within::<0, 200>)]
-    temperature: f64,
-    /// Pull towards text and speaker: above 1 is clearer and less varied, and takes twice the time
-    #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = super::synth::within::<0, 1000>)]
-    guidance: f64,
-    /// Steps along the flow: more is finer and slower
-    #[arg(long, default_value_t = Options::default().sampling.steps as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    steps: u64,
-    /// Of the noise: the same seed gives the same speech
-    #[arg(long, default_value_t = 0)]
-    seed: u32,
+    #[command(flatten)]
+    flow: FlowFlags,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: String,
@@ -90,8 +80,8 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let Choice { cases, notes } = args.choose(&config)?;
     notes.iter().for_each(|note| say(format!("note: {note}")));
     let voice = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), device)?;
-    voice.note().iter().for_each(|note| say(format!("note: {note}")));
-    let options = args.options();
+    voice.notes().iter().for_each(|note| say(format!("note: {note}")));
+    let options = args.flow.options();
     let settings = Settings::of(&args.checkpoint, args.vocoder.as_deref(), device, &options)?;
     let mut folder = Folder::open(&args.output, &settings)?;
 
@@ -117,11 +107,6 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
 }
 
 impl Args {
-    fn options(&self) -> Options {
-        let sampling = Sampling { steps: self.steps as usize, temperature: self.temperature, guidance: self.guidance };
-        Options { sampling, seed: u64::from(self.seed), ..Options::default() }
-    }
-
     fn choose(&self, config: &Config) -> Result<Choice> {
         let mut flags = Overrides::default();
         self.layout.set(&mut flags);

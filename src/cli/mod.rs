@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod devices;
 mod eval;
+mod flow_flags;
 mod layout;
 mod prepare;
 mod progress;
@@ -14,6 +15,7 @@ mod run_flags;
 mod sample_corpus;
 mod synth;
 mod train;
+mod voice;
 
 use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -54,10 +56,12 @@ enum Command {
     /// Report what is in a corpus and what is wrong with it
     Check(check::Args),
     /// Speak a text with a trained voice
-    Synth(synth::Args),
+    Synth(Box<synth::Args>),
+    /// Make, list and mix voices
+    Voice(voice::Args),
     /// Measure how good a voice is: sentences it never heard against their recordings
     Eval(Box<eval::Args>),
-    /// Measure the training pipeline: is the GPU ever kept waiting?
+    /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
@@ -76,7 +80,8 @@ pub fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
-        Command::Synth(args) => synth::run(args),
+        Command::Synth(args) => synth::run(*args),
+        Command::Voice(args) => voice::run(args),
         Command::Eval(args) => eval::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),

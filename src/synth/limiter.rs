@@ -46,7 +46,8 @@ impl Limiter {
 
     /// Appends what was still waiting.
     pub fn finish(&mut self, out: &mut Vec<f32>) {
-        for _ in 0..self.waiting.len() {
+        let whole = out.len() + self.waiting.len();
+        while out.len() < whole {
             self.step(0.0, out);
         }
         self.waiting.clear();
@@ -70,10 +71,15 @@ impl Limiter {
         }
         let leaving = self.seen - 1 - self.ahead as u64;
         let needed = self.lowest.front().expect("one was just pushed").1;
+        if leaving == 0 {
+            // As if speech had begun long before: nothing was there to be turned down gently.
+            self.gains.iter_mut().for_each(|gain| *gain = needed);
+            self.sum = f64::from(needed) * self.gains.len() as f64;
+        }
         let before = *self.gains.back().expect("never empty");
         let risen = before + (1.0 - before) * self.release;
         // Close enough: otherwise it would never be whole again.
-        let gain = if risen > 0.99999 { needed } else { needed.min(risen) };
+        let gain = if risen > 0.9999 { needed } else { needed.min(risen) };
         self.gains.push_back(gain);
         self.sum += f64::from(gain) - f64::from(self.gains.pop_front().expect("never empty"));
         if self.lowest.front().is_some_and(|(number, _)| *number <= leaving) {

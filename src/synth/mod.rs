@@ -4,9 +4,9 @@ mod griffin_lim;
 mod join;
 mod limiter;
 mod network;
+mod sounder;
 mod stages;
 mod utterance;
-mod vocoder;
 pub mod voice;
 
 pub use griffin_lim::GriffinLim;
@@ -17,14 +17,14 @@ use crate::config::Config;
 use crate::feed::MelStats;
 use crate::model::{Sampling, Voice};
 use crate::text::Tokenizer;
-use crate::train::activation_kind;
 use crate::train::checkpoint::{Checkpoint, RunKind};
+use crate::vocoder::Vocoder;
 use anyhow::{Context, Result, ensure};
 use network::{Clause, Network};
+use sounder::Sounder;
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
-use tch::{Device, Tensor};
-use vocoder::Sounder;
+use tch::{Device, Kind, Tensor};
 use voice::{Heard, Listener, VoiceFile};
 
 /// Enough of a text to tell its language.
@@ -81,7 +81,7 @@ pub struct Synthesizer {
     /// What may sound different here than where the voice was trained.
     note: Option<String>,
     /// Holds the weights.
-    _store: VarStore,
+    store: VarStore,
 }
 
 impl Synthesizer {
@@ -92,10 +92,11 @@ impl Synthesizer {
         let config = &checkpoint.config;
         let tokenizer = &checkpoint.tokenizer;
         let (vocab_size, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
-        let kind = activation_kind(&config.training, device)?;
+        let kind = speech_kind(device)?;
         let store = VarStore::new(device);
         let voice = Voice::new(&store.root(), &config.model, vocab_size, languages, kind)?;
         checkpoint.load_weights("model", &store)?;
+        network::narrow_weights(&store, kind);
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE));
         let mut own = config.model.clones().then(own).transpose()?;
         if let Some(own) = &mut own {
@@ -112,12 +113,65 @@ impl Synthesizer {
             config: checkpoint.config,
             device,
             note,
-            _store: store,
+            store,
         })
     }
 
-    pub fn note(&self) -> Option<&str> {
-        self.note.as_deref()
+    /// Random weights, vocoder included, with every token as long as `frames_per_token`: as fast as a trained one, for
+    /// measurements and tests. It knows the letters of English.
+    pub fn untrained(config: &Config, frames_per_token: f64, device: Device) -> Result<Self> {
+        let tokenizer = Tokenizer::fit([("", "en")].into_iter());
+        let kind = speech_kind(device)?;
+        let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
+        let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind)?;
+        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model, kind);
+        for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
+            // Some start as zero, and would hide what is wrong behind them.
+            if weight.abs().max().double_value(&[]) == 0.0 {
+                let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
+            }
+        }
+        [&store, &vocoder_store].into_iter().for_each(|store| network::narrow_weights(store, kind));
+        let latents = |clones: bool| {
+            clones
+                .then(|| Tensor::randn([1, config.model.voice_latents, config.model.voice_dim], (Kind::Float, device)))
+        };
+        let own = latents(config.model.clones()).map(|latents| VoiceFile {
+            latents,
+            model: blake3::hash(b"untrained"),
+            seconds: None,
+        });
+        let stats = MelStats { mean: -5.0, std: 2.0 };
+        let sounder = Sounder::Trained { vocoder, store: vocoder_store };
+        let mut network = Network::new(voice, sounder, stats, config.model.hop_length as usize, device);
+        network.frames_per_token = Some(frames_per_token);
+        Ok(Synthesizer { network, tokenizer, stats, config: config.clone(), own, device, note: None, store })
+    }
+
+    /// On a GPU, captures the sizes that most requests have, so that the first ones need not wait for it.
+    pub fn warm_up(&mut self, options: &Options) -> Result<()> {
+        match (self.device.is_cuda(), &self.own) {
+            (true, own) => self.network.warm_up(own.as_ref().map(|own| own.latents.shallow_clone()), options),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// What may sound different here than where the voice was trained, or is slower than it could be.
+    pub fn notes(&self) -> Vec<String> {
+        self.note.clone().into_iter().chain(self.network.note()).collect()
+    }
+
+    /// Numbers that it was trained to, vocoder included.
+    pub fn parameters(&self) -> usize {
+        self.store.variables().values().map(Tensor::numel).sum::<usize>() + self.network.vocoder_parameters()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     pub fn rate_hz(&self) -> u32 {
@@ -201,4 +255,10 @@ impl Synthesizer {
     fn most_characters(&self) -> usize {
         (self.config.data.max_text_length as usize).clamp(40, 240)
     }
+}
+
+/// Kind of the activations: bf16 where a GPU has units for it (Ampere was the first), f32 elsewhere.
+fn speech_kind(device: Device) -> Result<Kind> {
+    let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.compute_capability.0 >= 8;
+    Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }

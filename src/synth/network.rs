@@ -4,8 +4,8 @@
 //! content, then frames to sound. On a GPU both are padded to a ladder of sizes and replayed as captured graphs.
 
 use super::Options;
+use super::sounder::Sounder;
 use super::stages::{Key, Stages};
-use super::vocoder::Sounder;
 use crate::feed::{MelStats, Packed};
 use crate::loader::{AxisTables, GAP, Span};
 use crate::model::Voice;
@@ -13,6 +13,7 @@ use crate::rng::Rng;
 use anyhow::Result;
 use std::cell::RefCell;
 use std::ops::Range;
+use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 /// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
@@ -78,11 +79,11 @@ impl Network {
     }
 
     /// Captures the sizes that most speech has, so that the first request need not wait for it.
-    pub fn warm_up(&mut self, latents: Option<&Tensor>, options: &Options) -> Result<()> {
+    pub fn warm_up(&mut self, latents: Option<Tensor>, options: &Options) -> Result<()> {
         let given = self.frames_per_token.replace(USUAL_FRAMES_PER_TOKEN);
         for tokens in [28, 58, 90, 124, 188] {
             let tokens = vec![1; tokens];
-            let latents = latents.map(Tensor::shallow_clone);
+            let latents = latents.as_ref().map(Tensor::shallow_clone);
             let clause = Clause { tokens, language: 0, latents, options: *options, seed: [0, 0] };
             // Once to set libraries up, once to capture.
             for _ in 0..2 {
@@ -91,6 +92,10 @@ impl Network {
         }
         self.frames_per_token = given;
         Ok(())
+    }
+
+    pub fn vocoder_parameters(&self) -> usize {
+        self.sounder.parameters()
     }
 
     /// Why graphs are not used, where they could not be captured.
@@ -178,6 +183,18 @@ impl Network {
         let each = each.filter(|_| self.voice.clones())?;
         let missing = capacity as i64 - each.len() as i64;
         Some(Tensor::cat(&each, 0).constant_pad_nd([0, 0, 0, 0, 0, missing]))
+    }
+}
+
+/// Keeps the weights of products as what they are used as, so that no pass casts them again. The others stay f32, as
+/// kernels and norms want them.
+pub fn narrow_weights(store: &VarStore, kind: Kind) {
+    for (name, mut weight) in store.variables() {
+        let product =
+            name.ends_with("weight") && weight.dim() >= 2 && !name.contains("depthwise") && !name.contains("head");
+        if kind != Kind::Float && product {
+            weight.set_data(&weight.to_kind(kind));
+        }
     }
 }
 

@@ -154,8 +154,8 @@ impl Utterance {
     fn piece(&mut self) -> Option<(String, End)> {
         self.parts.pop_front().or_else(|| {
             let early = self.options.early && self.clauses == 0;
-            let piece = self.splitter.next(&self.text[self.at..], early)?;
-            self.at += piece.len;
+            let piece = self.splitter.next(&self.text, self.at, early)?;
+            self.at = piece.next;
             Some((piece.text.to_owned(), piece.end))
         })
     }
@@ -163,10 +163,10 @@ impl Utterance {
     /// A piece that is long once it is written out, in parts that are not.
     fn cut(&mut self, plain: &str, end: End) {
         let smaller = self.splitter.halved();
-        let mut rest = plain;
-        while let Some(piece) = smaller.next(rest, false) {
-            rest = &rest[piece.len..];
-            let end = if rest.is_empty() { end } else { piece.end };
+        let mut at = 0;
+        while let Some(piece) = smaller.next(plain, at, false) {
+            at = piece.next;
+            let end = if at == plain.len() { end } else { piece.end };
             self.parts.push_back((piece.text.to_owned(), end));
         }
     }

@@ -1,6 +1,7 @@
 //! Commands that look at a machine or a corpus and report.
 
 pub mod bench;
+pub mod bench_synth;
 pub mod check;
 pub mod devices;
 pub mod eval;

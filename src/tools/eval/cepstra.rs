@@ -7,8 +7,8 @@
 use crate::audio::mel::{Extractor, Work};
 use std::f64::consts::{LN_10, PI};
 
-/// Coefficients that are compared, from the first. More would follow the harmonics of a high voice instead of its timbre.
-pub const ORDER: usize = 13;
+/// Coefficients that are compared, from the first: as many as most papers take.
+pub const ORDER: usize = 24;
 pub const HOP_S: f64 = 0.01;
 pub const N_MELS: usize = 80;
 const WINDOW_S: f64 = 0.04;

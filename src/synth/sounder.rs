@@ -15,7 +15,7 @@ pub enum Sounder {
     Trained {
         vocoder: Vocoder,
         /// Holds its weights.
-        _store: VarStore,
+        store: VarStore,
     },
 }
 
@@ -39,7 +39,15 @@ impl Sounder {
         let store = VarStore::new(device);
         let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model, kind);
         checkpoint.load_weights("model", &store)?;
-        Ok(Sounder::Trained { vocoder, _store: store })
+        super::network::narrow_weights(&store, kind);
+        Ok(Sounder::Trained { vocoder, store })
+    }
+
+    pub fn parameters(&self) -> usize {
+        match self {
+            Sounder::GriffinLim(_) => 0,
+            Sounder::Trained { store, .. } => store.variables().values().map(Tensor::numel).sum(),
+        }
     }
 
     /// Of packed log-mel frames (`[frames, n_mels]`): samples, or for Griffin-Lim, which takes utterances one by one and
