@@ -24,6 +24,8 @@ pub struct Frames {
     pub silent: Vec<bool>,
     /// `[frames, N_MELS]`
     pub log_mel: Vec<f32>,
+    /// Where its bands end.
+    pub top_hz: f64,
 }
 
 /// Samples between two frames.
@@ -35,17 +37,18 @@ impl Frames {
     pub fn of(samples: &[f32], rate_hz: u32) -> Self {
         let (rate, hop) = (f64::from(rate_hz), hop_samples(rate_hz));
         let window = 2 * (rate * WINDOW_S / 2.0).round() as usize;
-        let extractor = Extractor::new(rate_hz, window, hop, N_MELS, 0.0, F_MAX_HZ.min(rate / 2.0));
-        Self::of_log_mel(extractor.log_mel(samples, &mut Work::default()).to_vec())
+        let top_hz = F_MAX_HZ.min(rate / 2.0);
+        let extractor = Extractor::new(rate_hz, window, hop, N_MELS, 0.0, top_hz);
+        Self::of_log_mel(extractor.log_mel(samples, &mut Work::default()).to_vec(), top_hz)
     }
 
-    fn of_log_mel(log_mel: Vec<f32>) -> Self {
+    fn of_log_mel(log_mel: Vec<f32>, top_hz: f64) -> Self {
         let basis = cosines();
         let cepstra = log_mel.chunks(N_MELS).map(|frame| cepstrum(frame, &basis)).collect();
         let level = |frame: &[f32]| frame.iter().map(|band| f64::from(*band).exp()).sum::<f64>();
         let levels: Vec<f64> = log_mel.chunks(N_MELS).map(level).collect();
         let floor = levels.iter().copied().fold(0.0, f64::max) * 10f64.powf(-SILENCE_DB / 20.0);
-        Frames { cepstra, silent: levels.iter().map(|level| *level <= floor).collect(), log_mel }
+        Frames { cepstra, silent: levels.iter().map(|level| *level <= floor).collect(), log_mel, top_hz }
     }
 }
 
@@ -74,7 +77,7 @@ mod tests {
         let place = |band: usize| PI * (band as f64 + 0.5) / N_MELS as f64;
         let flat = vec![-3.0; N_MELS];
         let bent = (0..N_MELS).map(|band| -3.0 + wave(place(band)) as f32).collect();
-        let (flat, bent) = (Frames::of_log_mel(flat), Frames::of_log_mel(bent));
+        let (flat, bent) = (Frames::of_log_mel(flat, F_MAX_HZ), Frames::of_log_mel(bent, F_MAX_HZ));
         distortion_db(&flat.cepstra[0], &bent.cepstra[0])
     }
 

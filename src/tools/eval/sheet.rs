@@ -89,7 +89,7 @@ impl Sheet {
         self.picture.paste((LEFT_PX, y), &mel);
         self.heading(y, &format!("{name}, {:.2} s", heard.seconds), colour);
         self.label(y + MEL_PX, "0");
-        self.label(y + GLYPH_HEIGHT_PX / 2, "8 kHz");
+        self.label(y + GLYPH_HEIGHT_PX / 2, &format!("{} kHz", heard.frames.top_hz / 1000.0));
         self.seconds(y + MEL_PX, heard.seconds);
     }
 

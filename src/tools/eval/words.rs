@@ -1,6 +1,6 @@
 //! Word and character error: what was heard against what was to be said.
 
-use crate::text::{is_ideograph, normalize};
+use crate::text::{detect, is_ideograph, normalize};
 use serde::Serialize;
 use std::iter::Sum;
 use std::ops::Add;
@@ -37,8 +37,10 @@ impl Sum for Errors {
     }
 }
 
-/// Errors in words and in characters, of texts that are made alike first.
+/// Errors in words and in characters, of texts that are made alike first. What was heard is in the language of what was to
+/// be said, and too short or too wrong to tell by itself.
 pub fn compare(wanted: &str, heard: &str, language: &str) -> (Errors, Errors) {
+    let language = if language == "auto" { detect(wanted).unwrap_or_default() } else { language };
     let (wanted, heard) = (words(wanted, language), words(heard, language));
     let letters = |words: &[String]| words.join(" ").chars().collect::<Vec<char>>();
     (Errors::between(&wanted, &heard), Errors::between(&letters(&wanted), &letters(&heard)))
@@ -107,6 +109,8 @@ mod tests {
     fn spelling_that_sounds_alike_is_no_error() {
         assert_eq!(counted("It's “Mr. Smith”, aged 42!", "its mister smith aged forty-two"), (0, 6));
         assert_eq!(counted("well-known", "Well known."), (0, 2));
+        let german = compare("Das kostet 5 Euro, nicht mehr.", "das kostet 5 euro nicht mehr", "auto");
+        assert_eq!(german.0, Errors { edits: 0, of: 6 });
     }
 
     #[test]
