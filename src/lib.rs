@@ -18,6 +18,7 @@ pub mod corpus;
 pub mod feed;
 pub mod loader;
 pub mod model;
+mod picture;
 mod rng;
 pub mod serve;
 pub mod synth;

@@ -608,3 +608,78 @@ fn sixty_steps_divide_the_held_out_loss_by_two_and_a_half() {
     let (before, after) = (held_out(&["--steps", "1"]), held_out(&["--steps", "60", "--resume"]));
     assert!(after < before / 2.5, "{before:.3} → {after:.3}");
 }
+
+/// Hears in every file the text of its clip, but says nothing of the last word that the voice spoke.
+const RECOGNISER: &str = r#"
+while read -r path; do
+    text=$(grep "^$(basename "$path" .wav)|" corpus/metadata.csv | cut -d'|' -f2)
+    case $path in */spoken/*) text=${text% *} ;; esac
+    echo "$path|$text"
+done
+"#;
+
+#[test]
+fn a_voice_is_held_against_recordings_that_it_never_heard() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "4"]);
+    fs::write(bench.path("hear.sh"), RECOGNISER).unwrap();
+    let eval = ["eval", "--checkpoint", "run", "--data", "corpus", "--asr-command", "sh hear.sh", "--steps", "2"];
+    let more = |more: &[&'static str]| [&eval[..], more].concat();
+    let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+
+    let all = json(&bench.ok(&more(&["--part", "all", "--limit", "3", "-o", "all", "--json"])));
+    let clips = all["clips"].as_array().unwrap();
+    assert_eq!((clips.len(), files(&bench.path("all/spoken")).len()), (3, 3));
+    for clip in clips {
+        let figure = |name: &str| clip[name].as_f64().unwrap_or_else(|| panic!("{name}: {clip}"));
+        assert!(figure("mel_cepstral_distortion_db") > 1.0 && figure("real_time_factor") > 0.0);
+        assert!((0.0..=1.0).contains(&figure("voicing_error")) && figure("duration_ratio") > 0.1);
+        assert_eq!(clip["heard"]["spoken"]["words"]["edits"], 1);
+        assert_eq!(clip["heard"]["recorded"]["words"]["edits"], 0);
+    }
+    assert_eq!(json(&fs::read_to_string(bench.path("all/report.json")).unwrap()), all);
+
+    // Held-out clips alone, each in the voice of another recording; what is there is kept.
+    let held_out = bench.run(&more(&["--clone", "-o", "held", "--pictures", "1"]));
+    let told = String::from_utf8_lossy(&held_out.stdout);
+    assert!(held_out.status.success() && stderr(&held_out).contains("of 16 clips were held out"), "{held_out:?}");
+    assert!(told.contains("mel-cepstral distortion") && told.contains("word error, spoken"), "{told}");
+    let png = files(&bench.path("held/worst")).remove(0);
+    assert!(fs::read(bench.path("held/worst").join(png)).unwrap().starts_with(b"\x89PNG"));
+    let journal = || fs::read_to_string(bench.path("held/spoken.jsonl")).unwrap();
+    let before = journal();
+    bench.ok(&more(&["--clone", "-o", "held"]));
+    assert_eq!(journal(), before);
+    let other = bench.error(&more(&["--seed", "1", "-o", "held"]));
+    assert!(other.contains("another voice, or with other settings"), "{other}");
+}
+
+#[test]
+fn an_evaluation_that_cannot_go_on_says_why() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let eval = ["eval", "--checkpoint", "run", "--limit", "1", "--steps", "1", "-o", "out"];
+    let error = |more: &[&str]| bench.error(&[&eval[..], more].concat());
+    assert!(error(&["--asr-command", "no-such-program {wav}"]).contains("`no-such-program` cannot be started"));
+    assert!(error(&["--asr-command", "sh -c 'echo no model >&2; exit 1'"]).contains("no model"));
+    assert!(error(&["--asr-command", "cat"]).contains("printed no line for 2 of 2 recordings"));
+    assert!(error(&["--data", "nowhere"]).contains("nowhere"));
+    let mut waiting = bench.command(&[&eval[..], &["--asr-command", "sh -c 'touch listening; sleep 60'"]].concat());
+    let mut child = waiting.stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !bench.path("listening").exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the recogniser was not started");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed() < Duration::from_secs(55));
+
+    for damaged in &files(&bench.path("corpus/wavs"))[1..] {
+        fs::write(bench.path("corpus/wavs").join(damaged), "noise").unwrap();
+    }
+    let broken = bench.run(&["eval", "--checkpoint", "run", "--part", "all", "--steps", "1", "-o", "broken"]);
+    assert_eq!(broken.status.code(), Some(1), "{}", stderr(&broken));
+    let told = String::from_utf8_lossy(&broken.stdout);
+    assert!(told.contains("1 sentences") && told.matches("\nfailed ").count() == 15, "{told}");
+}

@@ -7,6 +7,8 @@ mod check;
 mod completions;
 mod config;
 mod devices;
+mod eval;
+mod flow_flags;
 mod layout;
 mod prepare;
 mod progress;
@@ -63,6 +65,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Make, list and mix voices
     Voice(voice::Args),
+    /// Measure how good a voice is: sentences it never heard against their recordings
+    Eval(Box<eval::Args>),
     /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Synth(args) => synth::run(*args),
         Command::Serve(args) => serve::run(&args),
         Command::Voice(args) => voice::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

@@ -3,10 +3,10 @@
 mod batch;
 mod sink;
 
+use super::flow_flags::{FlowFlags, within};
 use super::{INTERRUPTED, print_line, progress, say, voice};
 use crate::audio::Format;
 use crate::feed::Roles;
-use crate::model::Sampling;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -64,18 +64,8 @@ pub struct Args {
     /// Above 1 is faster
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = within::<50, 200>)]
     speed: f64,
-    /// Scale of the noise that speech is made from: lower is flatter
-    #[arg(long, default_value_t = Options::default().sampling.temperature, allow_negative_numbers = true, value_parser = within::<0, 200>)]
-    temperature: f64,
-    /// Pull towards text and speaker: above 1 is clearer and less varied, and takes twice the time
-    #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = within::<0, 1000>)]
-    guidance: f64,
-    /// Steps along the flow: more is finer and slower
-    #[arg(long, default_value_t = Options::default().sampling.steps as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    steps: u64,
-    /// Of the noise: the same seed gives the same speech
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    #[command(flatten)]
+    flow: FlowFlags,
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: String,
@@ -99,8 +89,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 impl Args {
     fn options(&self) -> Options {
-        let sampling = Sampling { steps: self.steps as usize, temperature: self.temperature, guidance: self.guidance };
-        Options { sampling, speed: self.speed, seed: self.seed, early: self.stream }
+        Options { speed: self.speed, early: self.stream, ..self.flow.options() }
     }
 
     fn given_text(&self) -> Result<String> {
@@ -223,11 +212,4 @@ fn as_json(place: &str, utterance: &Utterance, times: &Times) -> String {
         "notes": utterance.notes(),
     });
     format!("{made:#}")
-}
-
-/// A number from `LOW` to `HIGH` hundredths.
-fn within<const LOW: u32, const HIGH: u32>(text: &str) -> Result<f64, String> {
-    let (low, high) = (f64::from(LOW) / 100.0, f64::from(HIGH) / 100.0);
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (low..=high).contains(&value) { Ok(value) } else { Err(format!("accepted: {low} to {high}")) }
 }

@@ -4,3 +4,4 @@ pub mod bench;
 pub mod bench_synth;
 pub mod check;
 pub mod devices;
+pub mod eval;

@@ -89,11 +89,10 @@ pub fn prepare(
         Ok(cache)
     };
     let whole = open(&corpus.utterances)?;
-    let (train, validation) = match (corpus.into_parts(), held_out) {
-        ((train, _), Some(held_out)) => (whole.part(&train), open(&held_out.utterances)?),
-        ((train, Some(validation)), None) => (whole.part(&train), whole.part(&validation)),
-        ((all, None), None) => {
-            let (train, validation) = split(all, data);
+    let (train, validation) = match held_out {
+        Some(held_out) => (whole.part(&corpus.into_parts().0), open(&held_out.utterances)?),
+        None => {
+            let (train, validation) = parts(corpus, data);
             (whole.part(&train), whole.part(&validation))
         }
     };
@@ -112,6 +111,14 @@ pub fn prepare(
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, findings, notes, durations })
+}
+
+/// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.
+pub fn parts(corpus: Corpus, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
+    match corpus.into_parts() {
+        (train, Some(validation)) => (train, validation),
+        (all, None) => split(all, data),
+    }
 }
 
 fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
