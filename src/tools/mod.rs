@@ -3,4 +3,6 @@
 pub mod bench;
 pub mod check;
 pub mod devices;
+pub mod measure;
 pub mod report;
+pub mod timeline;

@@ -21,12 +21,14 @@ pub use crate::feed::Caps;
 pub use data::{Building, Known, Prepared, prepare, prepare_slowed};
 pub(crate) use group::named as named_parameters;
 pub use import::Source;
+pub use log::gpu_sampler;
+pub use memory::{Usage, Watch};
 pub use pulse::{Pulse, Stages};
 pub use step::{Done, Learner, Step};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::config::{Config, Precision, Training};
+use crate::config::{Config, Data, Precision, Training};
 use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
 use crate::loader::{self, Loader, Position};
 use crate::simulate::Delays;
@@ -264,11 +266,7 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
             delays,
         },
     )?;
-    let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => settings.pipeline_buffer_size,
-    };
+    let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
     let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
@@ -282,6 +280,15 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
     Ok(feed)
+}
+
+/// Batches that wait on the model device; 0: each is made when it is asked for.
+pub fn ring_slots(settings: &Data) -> usize {
+    match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => settings.pipeline_buffer_size,
+    }
 }
 
 /// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
