@@ -8,9 +8,11 @@ mod config;
 mod devices;
 mod layout;
 mod prepare;
+mod profile;
 mod progress;
 mod run_flags;
 mod sample_corpus;
+mod stand;
 mod synth;
 mod train;
 
@@ -54,6 +56,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(synth::Args),
+    /// Say where the time of a training step goes, and what to change
+    Profile(Box<profile::Args>),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -74,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Profile(args) => profile::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
