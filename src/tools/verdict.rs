@@ -65,7 +65,7 @@ const MOST: f64 = 0.5;
 /// A lock costs every worker but the one that holds it, so two workers lose half at most.
 const LOCKED: f64 = 0.3;
 /// Seconds of a core for one text, and for one second of sound, that are out of proportion.
-const SLOW_TEXT_S: f64 = 5e-3;
+const SLOW_TEXT_S: f64 = 20e-3;
 const SLOW_SOUND_S: f64 = 0.05;
 /// Seconds of waiting for one recording.
 const SLOW_READ_S: f64 = 10e-3;
@@ -128,8 +128,10 @@ impl View<'_> {
         mean(each) * self.m.setup.accumulate as f64 / self.m.step_ms.mean.max(1e-9)
     }
 
+    /// Less what is lost because others have the cores: that is a finding of its own.
     fn starved(&self) -> f64 {
-        1.0 - self.m.readiness
+        let taken = self.m.host.filter(|host| host.others > self.t.others).and(self.m.feed_queued_share);
+        (1.0 - self.m.readiness) * (1.0 - taken.unwrap_or(0.0))
     }
 
     fn is_starving(&self) -> bool {
@@ -384,8 +386,7 @@ impl View<'_> {
         let host = self.m.host?;
         let cost = match self.m.setup.on_gpu {
             false => self.m.queued_share?,
-            true if self.is_starving() => self.starved() * self.m.feed_queued_share?,
-            true => return None,
+            true => (1.0 - self.m.readiness) * self.m.feed_queued_share?,
         };
         if cost <= self.t.queued {
             return None;
