@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod config;
 mod devices;
+mod diagnose;
 mod layout;
 mod prepare;
 mod profile;
@@ -58,6 +59,8 @@ enum Command {
     Synth(synth::Args),
     /// Say where the time of a training step goes, and what to change
     Profile(Box<profile::Args>),
+    /// Look at this machine and a short run on it: what costs how much
+    Diagnose(Box<diagnose::Args>),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Profile(args) => profile::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
