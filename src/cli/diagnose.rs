@@ -49,8 +49,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let disk = config.data.dataset_path.is_some().then(|| disk(&config)).transpose()?.flatten();
     let mut measured = None;
     match (roles, &config.data.dataset_path) {
-        (Err(error), _) if asked_for => sections.push(ended(error)?),
-        (Err(error), _) => return Err(error),
+        // No GPU at all is told already.
+        (Err(_), _) if before.survey.reason.is_some() => {}
+        (Err(error), _) => sections.push(ended(error)?),
         (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
         (Ok(_), Some(_)) => match short_run(config, delays, args.num_steps) {
             Ok(run) => measured = Some(run),

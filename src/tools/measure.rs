@@ -157,8 +157,12 @@ pub struct DeviceUse {
     pub throttle: Vec<&'static str>,
 }
 
-/// Runs the pipeline and measures `steps` of it.
+/// Runs the pipeline and measures `steps` of it. Want of memory is explained as `train` does it.
 pub fn run(around: &Surroundings, steps: u64) -> Result<Measured> {
+    measured(around, steps).map_err(|error| Watch::new(around.roles, around.caps).explain(error, around.config))
+}
+
+fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
     let (mut rig, first_step_s) = Rig::start(around)?;
     rig.warm_up()?;
     let watched = rig.watch(steps)?;
@@ -284,8 +288,7 @@ impl<'a> Rig<'a> {
         self.number += 1;
         let rate = self.rate();
         let feed = self.feed.as_mut().context("the feed was stopped")?;
-        let done = self.step.run(feed, self.number, rate);
-        done.map_err(|error| Watch::new(self.around.roles, self.around.caps).explain(error, self.around.config))
+        self.step.run(feed, self.number, rate)
     }
 
     /// Steps whose figures nobody wants; waits for the last.
@@ -492,7 +495,7 @@ fn devices(around: &Surroundings, gpus: &Result<Vec<Reading>, String>, usage: &U
         let not_measured = match (&reading, gpus) {
             (Some(_), _) => None,
             (None, Err(why)) if device.is_cuda() => Some(why.clone()),
-            _ => Some("the driver's figures are of GPUs".to_owned()),
+            _ => Some("it is a CPU, see `cores`".to_owned()),
         };
         let reading = reading.unwrap_or_default();
         let facts = device.is_cuda().then(|| torchx::cuda::facts(device).ok()).flatten();
