@@ -1,5 +1,6 @@
 //! The training run: corpus to checkpoints.
 
+pub mod align;
 pub mod checkpoint;
 mod data;
 mod group;
@@ -247,9 +248,21 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
     })
 }
 
-/// Loader, features and ring from a position on.
+/// Loader, features and ring from a position on, and what there is to tell about them.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, data, roles, bar, delays, .. } = *around;
+    let feed = open_feed(around, from, stats, purpose)?;
+    let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
+    note(around.bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
+    let delay = Duration::from_secs_f64(around.config.training.model_start_delay);
+    if let Some((filled, slots)) = feed.warm_up(delay) {
+        let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
+        note(around.bar, &format!("{filled} of {slots} batches are ready: {why}"));
+    }
+    Ok(feed)
+}
+
+fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
+    let Surroundings { config, data, roles, delays, .. } = *around;
     let settings = &config.data;
     let loader = Loader::start(
         data.train.clone(),
@@ -268,18 +281,10 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
     )?;
     let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
-    let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
     let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
-    let feed = Feed::start(producer, slots)?;
-    note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
-    let delay = Duration::from_secs_f64(config.training.model_start_delay);
-    if let Some((filled, slots)) = feed.warm_up(delay) {
-        let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
-        note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
-    }
-    Ok(feed)
+    Feed::start(producer, slots)
 }
 
 /// Batches that wait on the model device; 0: each is made when it is asked for.
