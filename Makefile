@@ -28,7 +28,7 @@ test: setup
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup

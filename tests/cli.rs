@@ -562,6 +562,41 @@ fn a_run_that_no_longer_improves_stops_and_is_saved() {
     assert!(step < 60 && told.contains(&format!("done at step {step}")), "{told}");
 }
 
+/// The bottleneck that was asked for is the one that is named; trace and picture are written.
+#[test]
+fn a_profile_names_what_was_slowed_down() {
+    let bench = Bench::with_corpus();
+    let fixed = ["profile", "--config", "config.yaml", "--train-data", "corpus", "--num-steps", "8"];
+    let slow = ["--simulate", "transfer=700ms", "--json", "--trace", "trace.json", "--picture", "steps.svg"];
+    let output = bench.run(&[&fixed[..], &slow].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let codes: Vec<_> = report["findings"].as_array().unwrap().iter().map(|finding| finding["code"].clone()).collect();
+    assert!(codes.contains(&"slow-transfer".into()), "{codes:?}");
+    assert!(report["figures"]["stages"]["transfer_ms"]["mean"].as_f64().unwrap() >= 700.0);
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("trace.json")).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "training step"));
+    assert!(fs::read_to_string(bench.path("steps.svg")).unwrap().contains("training, CPU"));
+    let text = bench.error(&["profile", "--simulate", "decoder=3ms"]);
+    assert!(text.contains("did you mean `decode`"), "{text}");
+}
+
+/// A machine without a GPU is a fact; a configuration that asks for one that is not there is a problem.
+#[test]
+fn a_diagnosis_without_a_corpus_looks_at_the_machine() {
+    let bench = Bench::new();
+    let output = bench.run(&["diagnose", "--device", "cpu", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["sections"].as_array().unwrap().iter().any(|section| section["title"] == "Cores and memory"));
+    let codes = |report: &serde_json::Value| report["findings"].to_string();
+    assert!(!codes(&report).contains("no-gpu"), "{report}");
+    if report["figures"]["machine"]["survey"]["reason"].is_string() {
+        let output = bench.run(&["diagnose", "--device", "cuda", "--json"]);
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(codes(&report).contains("no-gpu") && output.status.code() == Some(2), "{report}");
+    }
+}
+
 #[test]
 fn a_training_goes_on_with_durations_that_it_found() {
     let bench = Bench::with_corpus();

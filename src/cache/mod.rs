@@ -50,6 +50,7 @@ pub use sound::{Sound, SoundBuf};
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
+use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use build::{Counts, Job};
 use folder::Folder;
@@ -78,6 +79,16 @@ pub struct Report {
     pub bytes: u64,
     /// Length of the speech.
     pub seconds: f64,
+    pub work: Work,
+}
+
+/// Where the time of building went, in seconds; of all workers together but for `wall`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    pub wall: f64,
+    pub read: f64,
+    pub sound: f64,
+    pub text: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +123,19 @@ pub fn open(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop)
+    open_slowed(utterances, tokenizer, config, progress, stop, Delays::default())
+}
+
+/// The same, with stages slowed down on purpose.
+pub fn open_slowed(
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+    delays: Delays,
+) -> Result<(Cache, Report), Error> {
+    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop, delays)
 }
 
 /// The same, with a look at every recording.
@@ -123,7 +146,7 @@ pub fn prepare(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop)
+    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop, Delays::default())
 }
 
 fn open_looking_at(
@@ -133,6 +156,7 @@ fn open_looking_at(
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
+    delays: Delays,
 ) -> Result<(Cache, Report), Error> {
     let (data, settings) = (&config.data, Settings::new(config));
     let kept = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
@@ -149,6 +173,7 @@ fn open_looking_at(
         looked_at,
         progress,
         stop,
+        delays,
     };
     let opened = build_missing(&job);
     if !data.enable_caching {
@@ -197,7 +222,7 @@ fn build_missing(job: &Job) -> Result<(Cache, Report), Error> {
 }
 
 fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Result<(Cache, Report), Error> {
-    let Counts { built, encoded } = counts;
+    let Counts { built, encoded, work } = counts;
     let (failures, max_failures) = (cache.failures(), job.max_failures);
     if !failures.is_empty() && cache.is_empty() {
         return Err(Error::NothingUsable { failures });
@@ -220,6 +245,7 @@ fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Res
         damaged_shards,
         bytes: (values * size_of::<i16>() + tokens * size_of::<i32>()) as u64,
         seconds: samples as f64 / f64::from(job.settings.rate_hz),
+        work,
     };
     Ok((cache, report))
 }

@@ -4,6 +4,7 @@ use super::run_flags::DataFlags;
 use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, Durations, Overrides};
 use crate::feed::{Caps, Roles};
+use crate::simulate::Delays;
 use crate::train::align::{self, Summary};
 use crate::train::checkpoint::{Checkpoint, RunKind, same_network};
 use crate::train::{self, Known, Surroundings};
@@ -45,7 +46,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
 
     let bar = progress::bar(0, "aligning");
-    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
+    let delays = Delays::default();
+    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
     let summary = align::align(&around, &checkpoint);
     bar.finish_and_clear();
     let Some(summary) = summary? else {

@@ -1,19 +1,20 @@
 //! `myxtts bench`
 
 use super::run_flags::RunFlags;
-use super::{print_line, progress, say};
+use super::stand::Stand;
+use super::{print_line, say};
 use crate::config::{Config, Overrides, Size};
-use crate::feed::{Caps, Roles};
+use crate::feed::Roles;
+use crate::simulate::Delays;
 use crate::synth::Synthesizer;
 use crate::tools::bench::{self, Report};
 use crate::tools::bench_synth;
-use crate::train::{self, Known, Surroundings};
+use crate::train::Surroundings;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// Measure the training pipeline, or speaking, on this machine. Nothing is saved.
 #[derive(clap::Args)]
@@ -133,20 +134,11 @@ fn speech_table(report: &bench_synth::Report) -> String {
 }
 
 fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
-    let began = Instant::now();
-    let config = args.run.resolve(Overrides::default())?;
-    let stop = progress::stop_flag()?;
-    let roles = Roles::resolve(&config.training)?;
-    let caps = Caps::apply(&config.training, roles)?;
-    let bar = progress::bar(0, "preparing");
-    let data = train::prepare(&config, Known::Nothing, &progress::of_cache(&bar), &stop);
-    bar.finish_and_clear();
-    let data = data?;
-    data.notes.iter().for_each(|note| say(format!("note: {note}")));
-    let bar = progress::bar(args.num_steps * 2, "measuring");
-    let mut slow = config.clone();
+    let stand = Stand::prepare(&args.run, Delays::default())?;
+    let (around, bar) = (stand.around(), &stand.bar);
+    bar.set_length(args.num_steps * 2);
+    let mut slow = stand.config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
-    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
     if args.headspace {
         let ms = bench::headspace(&around, args.num_steps);
         bar.finish_and_clear();

@@ -7,14 +7,17 @@ mod check;
 mod completions;
 mod config;
 mod devices;
+mod diagnose;
 mod eval;
 mod flow_flags;
 mod layout;
 mod prepare;
+mod profile;
 mod progress;
 mod run_flags;
 mod sample_corpus;
 mod serve;
+mod stand;
 mod synth;
 mod train;
 mod voice;
@@ -67,6 +70,10 @@ enum Command {
     Voice(voice::Args),
     /// Measure how good a voice is: sentences it never heard against their recordings
     Eval(Box<eval::Args>),
+    /// Say where the time of a training step goes, and what to change
+    Profile(Box<profile::Args>),
+    /// Look at this machine and a short run on it: what costs how much
+    Diagnose(Box<diagnose::Args>),
     /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// List GPUs, their memory, links and topology
@@ -91,6 +98,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Voice(args) => voice::run(args),
         Command::Eval(args) => eval::run(&args),
+        Command::Profile(args) => profile::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

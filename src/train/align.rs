@@ -240,7 +240,8 @@ mod tests {
 
         fn around<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> Surroundings<'a> {
             let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-            Surroundings { config: &self.config, data, roles, caps, bar, stop: &NEVER, began: Instant::now() }
+            let (began, delays) = (Instant::now(), Default::default());
+            Surroundings { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
         }
 
         /// What a voice finds in all clips, written into the cache.

@@ -77,7 +77,7 @@ impl<'a> Log<'a> {
             },
             rate: 0.0,
             feed_before: Snapshot::default(),
-            gpus: sampler(around),
+            gpus: gpu_sampler(around).ok(),
             gpu_readings: Vec::new(),
             shared: around.roles.data == around.roles.model,
             steps: expected_steps,
@@ -217,6 +217,7 @@ fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
         ("stage/device_to_device_ms", stages.transfer_ms),
         ("stage/compute_ms", stages.compute_ms),
         ("stage/starved_ms", stages.starved_ms),
+        ("stage/gap_ms", stages.gap_ms),
         ("wait_ms", stages.host_wait_ms),
     ];
     spreads.into_iter().filter_map(|(name, spread)| Some((name.to_owned(), spread.known()?.mean))).collect()
@@ -227,12 +228,15 @@ fn status_columns() -> usize {
     width.unwrap_or(USUAL_COLUMNS).saturating_sub(BAR_COLUMNS)
 }
 
-/// The driver's view of the run's GPUs: model first. A machine without it loses these figures and nothing else.
-fn sampler(around: &Surroundings) -> Option<Sampler> {
+/// The driver's view of the run's GPUs: model first; or why there is none.
+pub fn gpu_sampler(around: &Surroundings) -> Result<Sampler, String> {
     let address = |device| torchx::cuda::facts(device).ok().map(|facts| facts.pci_bus_id);
     let mut addresses: Vec<String> = [around.roles.model, around.roles.data].into_iter().filter_map(address).collect();
     addresses.dedup();
-    (!addresses.is_empty()).then(|| Sampler::start(&addresses).ok()).flatten()
+    match addresses.is_empty() {
+        true => Err("the run uses no GPU".into()),
+        false => Sampler::start(&addresses),
+    }
 }
 
 fn memory_figures(usage: &Usage) -> Vec<(String, f64)> {

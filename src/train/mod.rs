@@ -18,18 +18,21 @@ mod vocoder;
 mod voice;
 
 pub use crate::feed::Caps;
-pub use data::{Known, Prepared, parts, prepare};
+pub use data::{Building, Known, Prepared, parts, prepare, prepare_slowed};
 pub(crate) use group::named as named_parameters;
 pub use import::Source;
+pub use log::gpu_sampler;
+pub use memory::{Usage, Watch};
 pub use pulse::{Pulse, Stages};
-pub use step::{Learner, Step};
+pub use step::{Done, Learner, Step};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::config::{Config, Precision, Training};
-use crate::feed::{Delays, Features, Feed, MelStats, Producer, Purpose, Roles};
+use crate::config::{Config, Data, Precision, Training};
+use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
 use crate::loader::{self, Loader, Position};
 use crate::picture::Picture;
+use crate::simulate::Delays;
 use anyhow::{Context, Result};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
@@ -116,6 +119,8 @@ pub struct Surroundings<'a> {
     pub stop: &'a AtomicBool,
     /// When the program began, for the time to the first step.
     pub began: Instant,
+    /// Stages that are slowed down on purpose.
+    pub delays: Delays,
 }
 
 impl Surroundings<'_> {
@@ -256,7 +261,7 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
 }
 
 fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, data, roles, .. } = *around;
+    let Surroundings { config, data, roles, delays, .. } = *around;
     let settings = &config.data;
     let loader = Loader::start(
         data.train.clone(),
@@ -270,18 +275,24 @@ fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Pu
             ordered: settings.deterministic,
             allocate: crate::feed::allocate(roles.data),
             max_failures: settings.max_failures.of(data.train.lengths().len()),
+            delays,
         },
     )?;
-    let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => settings.pipeline_buffer_size,
-    };
+    let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, Delays::default())?;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
     Feed::start(producer, slots)
+}
+
+/// Batches that wait on the model device; 0: each is made when it is asked for.
+pub fn ring_slots(settings: &Data) -> usize {
+    match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => settings.pipeline_buffer_size,
+    }
 }
 
 /// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
