@@ -13,7 +13,8 @@ const HEAD_CHANNELS_MAX: i64 = 256;
 /// A single rule: which keys it is about, and what is wrong where it is broken.
 type Finding = Option<(&'static [&'static str], String)>;
 
-pub(super) fn consistent(config: &Config, given: &Layer) -> Result<(), Error> {
+/// Every rule that is broken, but those about keys whose values were refused already.
+pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
     let rules = [
         text_heads,
         decoder_heads,
@@ -28,10 +29,9 @@ pub(super) fn consistent(config: &Config, given: &Layer) -> Result<(), Error> {
         device,
         caps,
     ];
-    match rules.iter().find_map(|rule| rule(config)) {
-        Some((names, what)) => Err(Error::invalid(given.blame(names), what)),
-        None => Ok(()),
-    }
+    let broken = rules.iter().filter_map(|rule| rule(config));
+    let certain = broken.filter(|(names, _)| !names.iter().any(|name| given.is_refused(name)));
+    certain.map(|(names, what)| Error::invalid(given.blame(names), what)).collect()
 }
 
 fn text_heads(config: &Config) -> Finding {
