@@ -13,8 +13,10 @@ mod run_flags;
 mod sample_corpus;
 mod synth;
 mod train;
+mod validate;
 
 use crate::cache::Error as CacheError;
+use crate::tools::report::Report;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -56,6 +58,8 @@ enum Command {
     Synth(synth::Args),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
+    /// Check a configuration against this machine and corpus
+    Validate(Box<validate::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
     /// Print the resolved configuration
@@ -75,12 +79,22 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Bench(args) => bench::run(*args),
+        Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
         Command::SampleCorpus(args) => sample_corpus::run(args),
         Command::Completions(args) => completions::run(args, Cli::command()),
     };
     result.unwrap_or_else(|error| report(&error))
+}
+
+/// Prints a report; its exit code is the command's.
+fn finish(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
+    match json {
+        true => print_line(serde_json::to_string_pretty(&report.to_json())?)?,
+        false => print_line(report)?,
+    }
+    Ok(ExitCode::from(report.exit_code()))
 }
 
 /// A line for programs and people, on stdout. A full disk is then an error, not a panic.

@@ -2,9 +2,9 @@
 //! the presets.
 
 use super::layout::Layout;
-use crate::config::{Config, LongClips, OptimizationLevel, Overrides, Size};
+use crate::config::{self, Config, LongClips, OptimizationLevel, Overrides, Size};
 use anyhow::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct RunFlags {
@@ -105,7 +105,21 @@ impl RunFlags {
     }
 
     /// `flags`: what the command itself sets.
-    pub fn resolve(&self, mut flags: Overrides) -> Result<Config> {
+    pub fn resolve(&self, flags: Overrides) -> Result<Config> {
+        Ok(Config::resolve(self.config.as_deref(), self.over(flags))?)
+    }
+
+    /// The same, with everything that is wrong in the error.
+    pub fn resolve_or_list(&self) -> Result<Config, Vec<config::Error>> {
+        Config::resolve_or_list(self.config.as_deref(), self.over(Overrides::default()))
+    }
+
+    /// The file, where one was named.
+    pub fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    fn over(&self, mut flags: Overrides) -> Overrides {
         self.layout.set(&mut flags);
         let padded = match (self.enable_static_shapes, self.disable_static_shapes) {
             (false, false) => None,
@@ -138,6 +152,6 @@ impl RunFlags {
             .set("training.data_gpu_memory", self.data_gpu_memory)
             .set("training.model_gpu_memory", self.model_gpu_memory)
             .set("training.model_start_delay", self.model_start_delay);
-        Ok(Config::resolve(self.config.as_deref(), flags)?)
+        flags
     }
 }

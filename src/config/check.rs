@@ -29,9 +29,16 @@ pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
         device,
         caps,
     ];
-    let broken = rules.iter().filter_map(|rule| rule(config));
-    let certain = broken.filter(|(names, _)| !names.iter().any(|name| given.is_refused(name)));
-    certain.map(|(names, what)| Error::invalid(given.blame(names), what)).collect()
+    // Of a key that is wrong already, nothing more can be said.
+    let mut blamed = Vec::new();
+    let mut wrong = Vec::new();
+    for (names, what) in rules.iter().filter_map(|rule| rule(config)) {
+        if !names.iter().any(|name| given.is_refused(name) || blamed.contains(name)) {
+            wrong.push(Error::invalid(given.blame(names), what));
+        }
+        blamed.extend(names);
+    }
+    wrong
 }
 
 fn text_heads(config: &Config) -> Finding {

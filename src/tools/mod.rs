@@ -4,3 +4,4 @@ pub mod bench;
 pub mod check;
 pub mod devices;
 pub mod report;
+pub mod validate;
