@@ -7,7 +7,7 @@
 //!                        device boundary ┘  (left of it nothing imports tch)
 //! ```
 //!
-//! `telemetry` measures a run; it imports none of them, and all may use it. `tools` reads all of them; `cli` calls
+//! `telemetry` measures a run and `simulate` slows it down; they import none of the others, and all may use them. `tools` reads all of them; `cli` calls
 //! everything and nothing calls `cli`.
 
 pub mod audio;
@@ -19,6 +19,7 @@ pub mod feed;
 pub mod loader;
 pub mod model;
 mod rng;
+pub mod simulate;
 pub mod synth;
 pub mod telemetry;
 pub mod text;

@@ -9,14 +9,16 @@ use super::roster::{self, Entry};
 use super::settings::{Form, Settings};
 use super::sound::{Kept, Maker};
 use super::writer::{Sealed, Writer};
-use super::{Error, Failure, Progress};
+use super::{Error, Failure, Progress, Work};
 use crate::corpus::Utterance;
+use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use rayon::prelude::*;
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
 
 /// Clips begun per worker before the first is written: enough work to last while a shard is written.
 const AHEAD_PER_WORKER: usize = 16;
@@ -41,6 +43,7 @@ pub(super) struct Job<'a> {
     pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
+    pub delays: Delays,
 }
 
 impl Job<'_> {
@@ -56,10 +59,12 @@ pub(super) struct Counts {
     pub built: usize,
     /// Whose sound was there.
     pub encoded: usize,
+    pub work: Work,
 }
 
 /// Makes what is missing and writes the table of the corpus. Whatever ends it, clips that were finished are kept.
 pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
+    let start = Instant::now();
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
     let text = |u: &Utterance| text_key(&fingerprint, &u.text, language_of(u, job.language));
@@ -71,15 +76,17 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
     let mut sink = Sink::new(job, entries, missing.len());
     let (maker, desks) = (Maker::new(job.settings), Default::default());
-    let source = Source { job, maker, memory: &memory, texts: &texts, folder, desks };
+    let source = Source { job, maker, memory: &memory, texts: &texts, folder, desks, spent: Default::default() };
     let made = produce(&source, &missing, &mut sink);
+    let spent = source.spent();
     let made = made.and(sink.seal());
     let Sink { entries, shards, counts, .. } = sink;
     for shard in shards {
         folder.add_sealed(shard)?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
-    made.and(saved).map(|()| counts)
+    let work = Work { wall: start.elapsed().as_secs_f64(), ..spent };
+    made.and(saved).map(|()| Counts { work, ..counts })
 }
 
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.

@@ -1,5 +1,6 @@
 //! One clip: its recording read, its sound made unless it is there, its text turned into tokens unless they are there.
 
+use super::Work;
 use super::build::Job;
 use super::digest::Digest;
 use super::folder::{self, Folder, Memory};
@@ -8,8 +9,11 @@ use super::packed::Packed;
 use super::roster::{Entry, Ready, Text};
 use super::sound::{Kept, Maker, Tools};
 use super::stamp::{self, Stamp};
+use crate::simulate;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// One long recording must not take memory for the rest of the build.
 const KEPT_BYTES: usize = 8 << 20;
@@ -24,6 +28,8 @@ pub(super) struct Source<'a> {
     pub folder: &'a Folder,
     /// Memory that no worker uses right now.
     pub desks: Mutex<Vec<Desk>>,
+    /// Nanoseconds of all workers: reading, making sound, making tokens.
+    pub spent: [AtomicU64; 3],
 }
 
 /// What a worker needs for a clip, kept for the next: memory that is new to a process costs more than what is done
@@ -78,11 +84,17 @@ impl Source<'_> {
         {
             return Ok((stamp, source, None));
         }
+        let (delays, start) = (self.job.delays, Instant::now());
+        simulate::wait(delays.disk);
         let (stamp, source) = stamp::read(path, &mut desk.file).map_err(|error| error.to_string())?;
+        self.spend(0, start);
         if self.folder.places.contains_key(&source) {
             return Ok((stamp, source, None));
         }
+        let start = Instant::now();
+        simulate::work(delays.decode);
         let kept = self.maker.make(path, &desk.file, &mut desk.tools)?;
+        self.spend(1, start);
         if Stamp::of(path) != stamp {
             return Err("changed while it was read".into());
         }
@@ -94,9 +106,21 @@ impl Source<'_> {
         if let Some(text) = self.memory.text(&self.texts[index]) {
             return Ok((text, false));
         }
+        let start = Instant::now();
+        simulate::work(self.job.delays.text);
         let (utterance, tokenizer) = (&self.job.utterances[index], self.job.tokenizer);
         let language = tokenizer.language(&utterance.text, language_of(utterance, self.job.language));
         let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;
+        self.spend(2, start);
         Ok((Text { language: language.to_owned(), tokens: Packed::of(&tokens) }, true))
+    }
+
+    fn spend(&self, on: usize, since: Instant) {
+        self.spent[on].fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn spent(&self) -> Work {
+        let [read, sound, text] = [0, 1, 2].map(|on: usize| self.spent[on].load(Ordering::Relaxed) as f64 / 1e9);
+        Work { read, sound, text, wall: 0.0 }
     }
 }

@@ -48,6 +48,7 @@ pub use sound::{Sound, SoundBuf};
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
+use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use build::{Counts, Job};
 use folder::Folder;
@@ -76,6 +77,16 @@ pub struct Report {
     pub bytes: u64,
     /// Length of the speech.
     pub seconds: f64,
+    pub work: Work,
+}
+
+/// Where the time of building went, in seconds; of all workers together but for `wall`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Work {
+    pub wall: f64,
+    pub read: f64,
+    pub sound: f64,
+    pub text: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +121,19 @@ pub fn open(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop)
+    open_slowed(utterances, tokenizer, config, progress, stop, Delays::default())
+}
+
+/// The same, with stages slowed down on purpose.
+pub fn open_slowed(
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+    delays: Delays,
+) -> Result<(Cache, Report), Error> {
+    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop, delays)
 }
 
 /// The same, with a look at every recording.
@@ -121,7 +144,7 @@ pub fn prepare(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop)
+    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop, Delays::default())
 }
 
 /// What there is already, where all of it is there. Builds nothing.
@@ -142,6 +165,7 @@ fn open_looking_at(
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
+    delays: Delays,
 ) -> Result<(Cache, Report), Error> {
     with_job(looked_at, utterances, tokenizer, config, (progress, stop), build_missing)?
 }
@@ -171,6 +195,7 @@ fn with_job<T>(
         looked_at,
         progress,
         stop,
+        delays,
     };
     let done = work(&job);
     if !data.enable_caching {
@@ -224,7 +249,7 @@ fn build_missing(job: &Job) -> Result<(Cache, Report), Error> {
 }
 
 fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Result<(Cache, Report), Error> {
-    let Counts { built, encoded } = counts;
+    let Counts { built, encoded, work } = counts;
     let (failures, max_failures) = (cache.failures(), job.max_failures);
     if !failures.is_empty() && cache.is_empty() {
         return Err(Error::NothingUsable { failures });
@@ -247,6 +272,7 @@ fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Res
         damaged_shards,
         bytes: (values * size_of::<i16>() + tokens * size_of::<i32>()) as u64,
         seconds: samples as f64 / f64::from(job.settings.rate_hz),
+        work,
     };
     Ok((cache, report))
 }

@@ -183,7 +183,8 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     case.run().unwrap();
     let open_unseen = || {
         let (progress, stop) = (|_| (), AtomicBool::new(false));
-        open_looking_at(0, &case.utterances, &case.tokenizer, &case.config, &progress, &stop).unwrap()
+        open_looking_at(0, &case.utterances, &case.tokenizer, &case.config, &progress, &stop, Delays::default())
+            .unwrap()
     };
     tone(&case.utterances[1].audio, 999.0, 1616);
     let (cache, report) = open_unseen();

@@ -4,6 +4,7 @@ use super::run_flags::RunFlags;
 use super::{print_line, progress, say};
 use crate::config::Overrides;
 use crate::feed::{Caps, Roles};
+use crate::simulate::Delays;
 use crate::tools::bench::{self, Report};
 use crate::train::{self, Known, Surroundings};
 use anyhow::Result;
@@ -59,7 +60,8 @@ fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
     let bar = progress::bar(args.num_steps * 2, "measuring");
     let mut slow = config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
-    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
+    let delays = Delays::default();
+    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
     if args.headspace {
         let ms = bench::headspace(&around, args.num_steps);
         bar.finish_and_clear();

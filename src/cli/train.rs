@@ -4,6 +4,7 @@ use super::run_flags::RunFlags;
 use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{CacheContent, Config, Overrides};
 use crate::feed::{self, Caps, Roles};
+use crate::simulate::Delays;
 use crate::train::checkpoint::{self, Checkpoint, RunKind};
 use crate::train::{self, Known, Outcome, Place, Prepared, Source, Start, Surroundings, activation_kind};
 use anyhow::{Result, bail, ensure};
@@ -85,7 +86,8 @@ impl Args {
         }
 
         let bar = progress::status("training");
-        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began };
+        let delays = Delays::default();
+        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
         let outcome = match kind {
             RunKind::Voice => train::train(&around, place, start),
             RunKind::Vocoder => train::train_vocoder(&around, place, start, voice),

@@ -23,7 +23,7 @@ pub use features::{Features, Purpose};
 pub use mark::{Mark, Span};
 pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
-pub use producer::{COPIES_IN_FLIGHT, Delays, Delivery, Producer, Trace};
+pub use producer::{COPIES_IN_FLIGHT, Delivery, Producer, Trace};
 pub use ring::{DATA_ROLE, Feed};
 pub use roles::{Roles, name};
 pub use route::Route;

@@ -7,12 +7,13 @@ use super::features::Features;
 use super::mark::{Mark, Span};
 use super::roles::Roles;
 use super::route::{Depot, Route};
-use crate::loader::{Block, HostBatch, Loader, Position};
+use crate::loader::{Block, HostBatch, Loader, Making, Position};
+use crate::simulate::{self, Delays};
 use crate::telemetry::clock::Stage;
+use crate::telemetry::cpu::{Ran, ThreadClock};
 use anyhow::{Result, anyhow};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
 use torchx::stream::{copy_async, record_stream};
@@ -23,12 +24,16 @@ pub const COPIES_IN_FLIGHT: usize = 2;
 
 /// When the parts of making one batch ran.
 pub struct Trace {
-    /// How long the feed waited for the loader.
+    pub making: Making,
+    /// When the feed asked for the batch, and how long it waited for the loader.
+    pub asked: Instant,
     pub load_wait: Duration,
     /// Absent where the data role runs on the CPU: the block is there already.
     pub to_device: Option<Span>,
     pub features: Span,
     pub transfer: Span,
+    /// What the feed's thread had of a core meanwhile; absent where the system does not tell.
+    pub ran: Option<Ran>,
 }
 
 /// What is known of a batch when it is on its way.
@@ -47,17 +52,11 @@ pub struct Delivery {
     pub speech_frames: usize,
     /// How long the training thread waited for the batch. On a GPU the device may still have had work.
     pub wait: Duration,
+    /// When the model device had nothing else to do and the batch was asked for; absent for the first.
+    pub asked: Option<Mark>,
     /// When the model device had the batch: after all it waited for, before it copied anything.
     pub arrived: Mark,
     pub trace: Trace,
-}
-
-/// Stages slowed down on purpose, to see what a bottleneck looks like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delays {
-    pub load: Duration,
-    pub features: Duration,
-    pub transfer: Duration,
 }
 
 /// Memory of one batch on the model device, and what it takes to fill it.
@@ -82,6 +81,8 @@ pub struct Producer {
     turn: usize,
     /// Where the time of the thread that fills goes.
     clock: Arc<Stage>,
+    /// Opened by that thread.
+    cores: Option<ThreadClock>,
     #[cfg(test)]
     poison: bool,
     /// Blocks that a copy may still be reading.
@@ -112,6 +113,7 @@ impl Producer {
             staging: Default::default(),
             turn: 0,
             clock: Arc::new(Stage::new("feed")),
+            cores: None,
             #[cfg(test)]
             poison: false,
             in_flight: VecDeque::new(),
@@ -155,22 +157,23 @@ impl Producer {
         #[cfg(test)]
         slot.batch.iter().filter(|_| self.poison).for_each(Batch::poison);
         self.recycle()?;
-        let (start, waiting) = (Instant::now(), self.clock.blocked_empty());
-        sleep(self.delays.load);
+        let before = self.cores.get_or_insert_with(ThreadClock::open).read();
+        let (asked, waiting) = (Instant::now(), self.clock.blocked_empty());
         let host = self.loader.next().ok_or_else(|| anyhow!("every loader worker has ended"))??;
-        let load_wait = start.elapsed();
+        let load_wait = asked.elapsed();
         drop(waiting);
         let clock = self.clock.clone();
         let _working = clock.busy();
         let (utterances, speech_frames) = (host.utterances(), host.speech_frames());
-        let HostBatch { block, position, .. } = host;
+        let HostBatch { block, position, making, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
         let (transfer, ready) = self.deliver(&batch, &features, slot)?;
         let read = self.mark(self.lanes.deliver[0])?;
         self.release(block, read)?;
         slot.done = Some(ready);
-        let trace = Trace { load_wait, to_device, features, transfer };
+        let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
+        let trace = Trace { making, asked, load_wait, to_device, features, transfer, ran };
         Ok(Made { resume_at: position, utterances, speech_frames, trace })
     }
 
@@ -186,7 +189,10 @@ impl Producer {
         if let Some(mark) = last_reader.take() {
             mark.precede(device)?;
         }
-        let ((), span) = Span::of(device, || copy_async(staged, host))?;
+        let ((), span) = Span::of(device, || {
+            simulate::wait(self.delays.copy);
+            copy_async(staged, host)
+        })?;
         Ok((staged.shallow_clone(), Some(span)))
     }
 
@@ -196,7 +202,7 @@ impl Producer {
             span.end.precede(self.roles.data)?;
         }
         Span::of(self.roles.data, || {
-            sleep(self.delays.features);
+            simulate::wait(self.delays.features);
             Ok(self.features.batch(staged, at))
         })
     }
@@ -213,7 +219,7 @@ impl Producer {
             }
         }
         let ((), span) = Span::of(model, || {
-            sleep(self.delays.transfer);
+            simulate::wait(self.delays.transfer);
             self.carry(batch, slot)
         })?;
         Ok((span, Mark::now(model)?))

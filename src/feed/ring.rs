@@ -94,6 +94,7 @@ impl Feed {
     /// Copies the next batch into `into` (allocated at the first call) on the current stream.
     pub fn next(&mut self, into: &mut Option<Batch>) -> Result<Delivery> {
         let start = Instant::now();
+        let asked = into.as_ref().map(|batch| Mark::now(batch.mel.device())).transpose()?;
         let (mut slot, made) = self.take()?;
         let wait = start.elapsed();
         let batch = slot.batch.take().expect("a slot that was filled has a batch");
@@ -113,7 +114,7 @@ impl Feed {
         }
         self.give_back(slot);
         let Made { resume_at, utterances, speech_frames, trace } = made;
-        Ok(Delivery { resume_at, utterances, speech_frames, wait, arrived, trace })
+        Ok(Delivery { resume_at, utterances, speech_frames, wait, asked, arrived, trace })
     }
 
     fn take(&mut self) -> Ready {

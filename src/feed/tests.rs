@@ -4,6 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::loader::tests::{dataset, options};
 use crate::loader::{Budget, Dataset, Loader};
+use crate::simulate::Delays;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -20,8 +21,8 @@ fn config() -> Config {
 
 fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays, config: &Config) -> Producer {
     let budget = Budget::packed(dataset.lengths(), 3);
-    let options =
-        crate::loader::Options { allocate: allocate(roles.data), in_flight: COPIES_IN_FLIGHT, ..options(workers) };
+    let (allocate, in_flight) = (allocate(roles.data), COPIES_IN_FLIGHT);
+    let options = crate::loader::Options { allocate, in_flight, delays, ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
         Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();

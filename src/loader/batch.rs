@@ -3,7 +3,8 @@
 use super::block::Block;
 use super::layout::Span;
 use super::position::Position;
-use std::time::Duration;
+use crate::telemetry::cpu::Ran;
+use std::time::{Duration, Instant};
 
 /// A filled block and what is known of it on the host. A `Batch` is the same on a device, with mel frames in any case.
 pub struct HostBatch {
@@ -14,7 +15,20 @@ pub struct HostBatch {
     pub frame_spans: Vec<Span>,
     /// Where to go on after this batch.
     pub position: Position,
-    pub seconds_making: Duration,
+    pub making: Making,
+}
+
+/// How a batch was made in host memory, on the clock of the thread that did it.
+#[derive(Clone, Copy, Debug)]
+pub struct Making {
+    /// Of the loader's threads, from 0; the reader's own where there are none.
+    pub worker: usize,
+    pub start: Instant,
+    pub wall: Duration,
+    /// Of it, waiting for a lock that other workers held.
+    pub locked: Duration,
+    /// Of it, on a core, and waiting for one. What is left was a wait for bytes. Absent where the system does not tell.
+    pub ran: Option<Ran>,
 }
 
 impl HostBatch {

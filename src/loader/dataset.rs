@@ -1,6 +1,6 @@
 //! The clips that a run trains on, and how they are laid into a batch.
 
-use super::batch::HostBatch;
+use super::batch::{HostBatch, Making};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
@@ -11,12 +11,13 @@ use super::speakers::Speakers;
 use crate::cache::{self, Cache, Clip, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
+use crate::simulate::{self, Delays};
 use crate::text::Tokenizer;
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a run takes of its clips.
 #[derive(Clone, Copy, Debug)]
@@ -222,10 +223,11 @@ impl Dataset {
         draw: [u64; 3],
     ) -> Result<HostBatch, Error> {
         let start = Instant::now();
-        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new());
+        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Delays::default());
         let (text_spans, frame_spans) = laid.map_err(|spoilt| Error::Clip(spoilt.failure))?;
+        let making = Making { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
         let position = Position::default();
-        Ok(HostBatch { block, text_spans, frame_spans, position, seconds_making: start.elapsed() })
+        Ok(HostBatch { block, text_spans, frame_spans, position, making })
     }
 
     /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
@@ -236,6 +238,7 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
+        delays: &Delays,
     ) -> Result<(Vec<Span>, Vec<Span>), Spoilt> {
         #[cfg(test)]
         self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
@@ -257,6 +260,8 @@ impl Dataset {
         let mut sound = Filler { bytes: sound, at: 0 };
         for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
             self.attempt(piece.clip as usize, |clip| {
+                simulate::wait(delays.disk);
+                simulate::work(delays.decode);
                 let values = part(clip.sound.bytes(), &piece.frames, layout.frame_bytes());
                 sound.put(frame_spans[index].start * layout.frame_bytes(), values);
                 let tokens = &mut tables[layout.tokens.clone()][text_spans[index].range()];

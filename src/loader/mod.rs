@@ -16,7 +16,7 @@ pub(crate) mod tests;
 mod window;
 mod workers;
 
-pub use batch::HostBatch;
+pub use batch::{HostBatch, Making};
 pub use block::{Allocate, Block, PlainBlock};
 pub use block_layout::{BlockLayout, Section, SoundKind};
 pub use dataset::{Dataset, Fitting, Limits};

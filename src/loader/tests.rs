@@ -75,6 +75,7 @@ pub(crate) fn options(workers: usize) -> Options {
         ordered: true,
         allocate: PlainBlock::allocate(),
         max_failures: 0,
+        delays: Default::default(),
     }
 }
 

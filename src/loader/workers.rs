@@ -3,7 +3,7 @@
 //! A worker takes a free block, then the next number, makes that batch and puts it into the window; the reader takes
 //! from there in turn. Which worker makes what, and how many there are, decides nothing about the order.
 
-use super::batch::HostBatch;
+use super::batch::{HostBatch, Making};
 use super::block::{Allocate, Block};
 use super::block_layout::BlockLayout;
 use super::dataset::{Dataset, message};
@@ -13,12 +13,14 @@ use super::plans::Plans;
 use super::position::Position;
 use super::window::Window;
 use crate::cache::Failure;
+use crate::simulate::{self, Delays};
+use crate::telemetry::cpu::ThreadClock;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A batch that panics for a reason of its own is tried so often, then left out and counted.
 const ATTEMPTS: usize = 2;
@@ -37,6 +39,7 @@ pub struct Options {
     pub allocate: Allocate,
     /// Damaged clips that a run may do without.
     pub max_failures: usize,
+    pub delays: Delays,
 }
 
 /// Endless batches, epoch after epoch.
@@ -66,6 +69,7 @@ struct Shared {
     in_flight: usize,
     allocate: Allocate,
     max_failures: usize,
+    delays: Delays,
     plans: Mutex<Plans>,
     state: Mutex<State>,
     /// For workers: a block came back, the window moved on, or their number changed.
@@ -103,7 +107,7 @@ enum Made {
 impl Loader {
     pub fn start(dataset: Arc<Dataset>, budget: Budget, options: Options) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let Options { seed, from, workers, depth, in_flight, ordered, allocate, max_failures } = options;
+        let Options { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, delays } = options;
         let state = State {
             window: Window::new(ordered, from.batch, &from.ahead),
             free: Vec::new(),
@@ -123,6 +127,7 @@ impl Loader {
             in_flight,
             allocate,
             max_failures,
+            delays,
             plans: Mutex::new(Plans::new(seed, from.epoch)),
             state: Mutex::new(state),
             room: Condvar::new(),
@@ -162,7 +167,7 @@ impl Loader {
                 None if state.wanted == 0 && state.window.is_idle() => {
                     drop(state);
                     if let Some((number, block)) = shared.task(false) {
-                        shared.make(number, block);
+                        shared.make(number, block, &Hand::new(0));
                     }
                     state = shared.lock();
                 }
@@ -196,8 +201,8 @@ impl Loader {
         let mut state = self.shared.lock();
         state.wanted = workers;
         while state.alive < workers {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("loader".into()).spawn(move || work(&shared));
+            let (shared, number) = (self.shared.clone(), state.alive);
+            let thread = std::thread::Builder::new().name("loader".into()).spawn(move || work(&shared, number));
             threads.push(thread.map_err(Error::Thread)?);
             state.alive += 1;
         }
@@ -241,11 +246,24 @@ impl Drop for Loader {
     }
 }
 
+/// What a thread that makes batches has of its own.
+struct Hand {
+    number: usize,
+    clock: ThreadClock,
+}
+
+impl Hand {
+    fn new(number: usize) -> Self {
+        Hand { number, clock: ThreadClock::open() }
+    }
+}
+
 /// A worker thread. What panics in a batch is caught there; this is for memory that does not come.
-fn work(shared: &Shared) {
+fn work(shared: &Shared, number: usize) {
+    let hand = Hand::new(number);
     let run = || {
         while let Some((number, block)) = shared.task(true) {
-            shared.make(number, block);
+            shared.make(number, block, &hand);
         }
     };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -306,10 +324,12 @@ impl Shared {
     }
 
     /// Makes a batch and puts it, or the news that there is none, into the window.
-    fn make(&self, number: u64, mut block: Box<dyn Block>) {
-        let start = Instant::now();
+    fn make(&self, number: u64, mut block: Box<dyn Block>, hand: &Hand) {
+        let (start, before, mut locked) = (Instant::now(), hand.clock.read(), Duration::ZERO);
+        simulate::wait(self.delays.hiccup_of(number));
+        simulate::work(self.delays.load);
         let laid = (0..ATTEMPTS).find_map(|attempt| {
-            let laid = catch_unwind(AssertUnwindSafe(|| self.lay(number, &mut *block)));
+            let laid = catch_unwind(AssertUnwindSafe(|| self.lay(number, &mut *block, &mut locked)));
             laid.map_err(|panic| {
                 if attempt + 1 == ATTEMPTS {
                     self.fail(None, self.batch_failure(number, message(&*panic)));
@@ -317,12 +337,13 @@ impl Shared {
             })
             .ok()
         });
-        let seconds_making = start.elapsed();
-        self.busy_ns.fetch_add(seconds_making.as_nanos() as u64, Ordering::Relaxed);
+        let wall = start.elapsed();
+        let making = Making { worker: hand.number, start, wall, locked, ran: hand.clock.since(before) };
+        self.busy_ns.fetch_add(wall.as_nanos() as u64, Ordering::Relaxed);
         self.made.fetch_add(u64::from(laid.is_some()), Ordering::Relaxed);
         let made = match laid {
             Some((text_spans, frame_spans)) => {
-                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), seconds_making })
+                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), making })
             }
             None => Made::Nothing(block),
         };
@@ -331,12 +352,20 @@ impl Shared {
     }
 
     /// Lays a batch, less the clips that turn out to be damaged.
-    fn lay(&self, number: u64, block: &mut dyn Block) -> (Vec<Span>, Vec<Span>) {
-        let (epoch, batch, plan) = self.plans().locate(number, &self.dataset, &self.layout.budget);
+    fn lay(&self, number: u64, block: &mut dyn Block, locked: &mut Duration) -> (Vec<Span>, Vec<Span>) {
+        let asked = Instant::now();
+        let mut plans = self.plans();
+        *locked += asked.elapsed();
+        simulate::wait(self.delays.lock);
+        let (epoch, batch, plan) = plans.locate(number, &self.dataset, &self.layout.budget);
+        drop(plans);
         loop {
+            let asked = Instant::now();
             let spoilt = self.lock().spoilt.clone();
+            *locked += asked.elapsed();
             let draw = [self.seed, epoch, batch];
-            match self.dataset.lay(&plan[batch as usize], &self.layout, block.bytes_mut(), draw, &spoilt) {
+            let clips = &plan[batch as usize];
+            match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.delays) {
                 Ok(spans) => return spans,
                 Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
             }

@@ -2,6 +2,7 @@
 //! do. Imports nothing of the project, so the loader, the feed and the training loop can all use it.
 
 pub mod clock;
+pub mod cpu;
 pub mod gpu;
 pub mod leak;
 mod spread;

@@ -1,5 +1,7 @@
 //! Mean, deviation and extremes of figures that come one by one.
 
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
 /// Welford's recurrence (1962): no sum of squares, so no cancellation however large the mean is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
@@ -35,6 +37,22 @@ impl Spread {
     /// `None` before the first figure.
     pub fn known(self) -> Option<Spread> {
         (self.count > 0).then_some(self)
+    }
+}
+
+/// With its deviation, which is what a reader wants of the sum of squares. Nothing where nothing was measured.
+impl Serialize for Spread {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.count == 0 {
+            return serializer.serialize_none();
+        }
+        let mut fields = serializer.serialize_struct("Spread", 5)?;
+        fields.serialize_field("mean", &self.mean)?;
+        fields.serialize_field("std", &self.std())?;
+        fields.serialize_field("min", &self.min)?;
+        fields.serialize_field("max", &self.max)?;
+        fields.serialize_field("count", &self.count)?;
+        fields.end()
     }
 }
 

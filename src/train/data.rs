@@ -1,12 +1,14 @@
 //! What a run trains on: corpus → split → tokenizer → cache → datasets and the batch budget.
 
-use crate::cache::{self, Cache};
+use crate::cache::{self, Cache, Work};
 use crate::config::{Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
 use crate::loader::{Budget, Dataset, HostBatch, Length, Limits, plan};
+use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +28,20 @@ pub struct Prepared {
     pub findings: Vec<String>,
     /// Sound clips that this run's limits leave out.
     pub notes: Vec<String>,
+    pub building: Building,
+    /// Sound clips that are too long or too short for this run.
+    pub refused: usize,
+}
+
+/// What had to be made before the run could start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Building {
+    /// Clips whose sound was made, and whose tokens alone were.
+    pub built: usize,
+    pub encoded: usize,
+    /// Of the whole corpus.
+    pub audio_seconds: f64,
+    pub seconds: Work,
 }
 
 impl Prepared {
@@ -55,6 +71,17 @@ pub fn prepare(
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<Prepared> {
+    prepare_slowed(config, known, progress, stop, Delays::default())
+}
+
+/// The same, with stages slowed down on purpose.
+pub fn prepare_slowed(
+    config: &Config,
+    known: Known,
+    progress: &(dyn Fn(cache::Progress) + Sync),
+    stop: &AtomicBool,
+    delays: Delays,
+) -> Result<Prepared> {
     let data = &config.data;
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
     let path = data.dataset_path.as_deref().context(
@@ -78,9 +105,11 @@ pub fn prepare(
             }
         }
     };
+    let mut building = Building::default();
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
-        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop)?;
+        let (cache, report) = cache::open_slowed(utterances, &tokenizer, config, progress, stop, delays)?;
+        building.add(&report);
         findings.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
         Ok(cache)
     };
@@ -94,15 +123,15 @@ pub fn prepare(
         }
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
-    let train = fitting(train, config, "training")?;
-    let validation = fitting(validation, &config.unchanged(), "validation")?;
+    let (train, refused) = fitting(train, config, "training")?;
+    let (validation, _) = fitting(validation, &config.unchanged(), "validation")?;
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
     );
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
-    Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, findings, notes })
+    Ok(Prepared { train: Arc::new(train), validation, tokenizer, budget, findings, notes, building, refused })
 }
 
 fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
@@ -138,12 +167,28 @@ fn fitting(
     config: &Config,
     name: &str,
     notes: &mut Vec<String>,
-) -> Result<Dataset> {
+) -> Result<(Dataset, usize)> {
     let (dataset, fitting) = Dataset::new(cache, tokenizer, &Limits::of(config))?;
     if !fitting.is_plain() {
         notes.push(format!("{name}: {fitting}"));
     }
-    Ok(dataset)
+    Ok((dataset, fitting.refused()))
+}
+
+impl Building {
+    fn add(&mut self, report: &cache::Report) {
+        let cache::Work { wall, read, sound, text } = report.work;
+        self.built += report.built;
+        self.encoded += report.encoded;
+        self.audio_seconds += report.seconds;
+        let total = &mut self.seconds;
+        *total = Work {
+            wall: total.wall + wall,
+            read: total.read + read,
+            sound: total.sound + sound,
+            text: total.text + text,
+        };
+    }
 }
 
 /// One budget for training and validation, so that shapes never change.

@@ -217,6 +217,7 @@ fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
         ("stage/device_to_device_ms", stages.transfer_ms),
         ("stage/compute_ms", stages.compute_ms),
         ("stage/starved_ms", stages.starved_ms),
+        ("stage/gap_ms", stages.gap_ms),
         ("wait_ms", stages.host_wait_ms),
     ];
     spreads.into_iter().filter_map(|(name, spread)| Some((name.to_owned(), spread.known()?.mean))).collect()

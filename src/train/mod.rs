@@ -18,17 +18,18 @@ mod vocoder;
 mod voice;
 
 pub use crate::feed::Caps;
-pub use data::{Known, Prepared, prepare};
+pub use data::{Building, Known, Prepared, prepare, prepare_slowed};
 pub(crate) use group::named as named_parameters;
 pub use import::Source;
 pub use pulse::{Pulse, Stages};
-pub use step::{Learner, Step};
+pub use step::{Done, Learner, Step};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
 use crate::config::{Config, Precision, Training};
-use crate::feed::{Delays, Features, Feed, MelStats, Producer, Purpose, Roles};
+use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
 use crate::loader::{self, Loader, Position};
+use crate::simulate::Delays;
 use anyhow::{Context, Result};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
@@ -116,6 +117,8 @@ pub struct Surroundings<'a> {
     pub stop: &'a AtomicBool,
     /// When the program began, for the time to the first step.
     pub began: Instant,
+    /// Stages that are slowed down on purpose.
+    pub delays: Delays,
 }
 
 impl Surroundings<'_> {
@@ -244,7 +247,7 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
 
 /// Loader, features and ring from a position on.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, data, roles, bar, .. } = *around;
+    let Surroundings { config, data, roles, bar, delays, .. } = *around;
     let settings = &config.data;
     let loader = Loader::start(
         data.train.clone(),
@@ -258,6 +261,7 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
             ordered: settings.deterministic,
             allocate: crate::feed::allocate(roles.data),
             max_failures: settings.max_failures.of(data.train.lengths().len()),
+            delays,
         },
     )?;
     let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
@@ -269,7 +273,7 @@ pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpos
     let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, Delays::default())?;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
     let feed = Feed::start(producer, slots)?;
     note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
     let delay = Duration::from_secs_f64(config.training.model_start_delay);

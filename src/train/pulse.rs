@@ -2,9 +2,10 @@
 
 use super::Surroundings;
 use super::step::Done;
-use crate::feed::{Mark, Span, Trace};
+use crate::feed::{Delivery, Mark, Span, Trace};
 use crate::telemetry::Spread;
 use crate::telemetry::window::{self, Summary, Window};
+use serde::Serialize;
 use std::collections::VecDeque;
 
 pub struct Pulse {
@@ -20,7 +21,7 @@ pub struct Pulse {
 }
 
 /// Milliseconds a batch, on the clocks of the devices that did it; waits on the host's.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Stages {
     pub load_wait_ms: Spread,
     pub to_device_ms: Spread,
@@ -30,6 +31,8 @@ pub struct Stages {
     pub compute_ms: Spread,
     /// The model device stood idle because no batch was there.
     pub starved_ms: Spread,
+    /// The model device stood idle because nobody had asked for the next batch yet.
+    pub gap_ms: Spread,
     /// The training thread's wait for a batch; on a GPU the device may have been busy all the while.
     pub host_wait_ms: Spread,
 }
@@ -73,13 +76,15 @@ impl Pulse {
 
     fn read(&mut self, number: u64, done: Done) {
         let Done { deliveries, part_ends, span: Span { start, end } } = done;
-        let starved_ms =
-            self.starved(&deliveries.iter().map(|delivery| &delivery.arrived).collect::<Vec<_>>(), &part_ends);
+        let starved_ms = self.starved(&deliveries, &part_ends);
+        let asked = deliveries.first().and_then(|delivery| delivery.asked.as_ref());
+        let gap_ms = self.last_end.as_ref().zip(asked).and_then(|(end, asked)| end.ms_until(asked));
         let stages = &mut self.stages;
         add(&mut stages.compute_ms, start.ms_until(&end));
         add(&mut stages.starved_ms, starved_ms);
+        add(&mut stages.gap_ms, gap_ms.map(|ms| ms.max(0.0)));
         for delivery in &deliveries {
-            let Trace { load_wait, to_device, features, transfer } = &delivery.trace;
+            let Trace { load_wait, to_device, features, transfer, .. } = &delivery.trace;
             stages.load_wait_ms.add(load_wait.as_secs_f64() * 1e3);
             stages.host_wait_ms.add(delivery.wait.as_secs_f64() * 1e3);
             add(&mut stages.to_device_ms, to_device.as_ref().and_then(Span::ms));
@@ -105,13 +110,18 @@ impl Pulse {
         self.last_end = (!interrupted).then_some(end);
     }
 
-    /// From the end of what ran before to the arrival of the batch, summed over the step's batches.
-    fn starved(&self, arrivals: &[&Mark], part_ends: &[Mark]) -> Option<f64> {
+    /// From the end of what ran before, or from when the batch was asked for if that was later, to its arrival, summed
+    /// over the step's batches.
+    fn starved(&self, deliveries: &[Delivery], part_ends: &[Mark]) -> Option<f64> {
         let before = self.last_end.iter().chain(part_ends);
         // Without a last end, the first batch has nothing to be late for.
         let skip = usize::from(self.last_end.is_none());
-        let gaps = before.zip(&arrivals[skip.min(arrivals.len())..]).map(|(end, arrived)| end.ms_until(arrived));
-        let gaps: Vec<f64> = gaps.flatten().map(|ms| ms.max(0.0)).collect();
+        let late = |(end, delivery): (&Mark, &Delivery)| {
+            let since = |mark: &Mark| mark.ms_until(&delivery.arrived);
+            let since_asked = delivery.asked.as_ref().and_then(since).unwrap_or(f64::INFINITY);
+            since(end).map(|ms| ms.min(since_asked).max(0.0))
+        };
+        let gaps: Vec<f64> = before.zip(deliveries.iter().skip(skip)).filter_map(late).collect();
         (self.last_end.is_some() || !gaps.is_empty()).then(|| gaps.iter().sum())
     }
 }

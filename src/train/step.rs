@@ -7,7 +7,9 @@ use super::group::{Group, Scale};
 use crate::config::Training;
 use crate::feed::{Batch, Delivery, Feed, Mark, Span};
 use crate::rng::Rng;
+use crate::simulate::{self, Delays};
 use anyhow::{Context, Result};
+use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use torchx::{Graph, Pool};
 
@@ -40,6 +42,7 @@ pub struct Step<L> {
     seed: u64,
     graphs: Graphs,
     device: Device,
+    delays: Delays,
 }
 
 enum Graphs {
@@ -72,7 +75,13 @@ impl<L: Learner> Step<L> {
             seed: config.seed,
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
             device,
+            delays: Delays::default(),
         })
+    }
+
+    /// Makes every step from now on slower.
+    pub fn slow_down(&mut self, delays: Delays) {
+        self.delays = delays;
     }
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
@@ -106,6 +115,7 @@ impl<L: Learner> Step<L> {
             group.set_rate(learning_rate)?;
         }
         let (mut deliveries, mut part_ends, mut start) = (Vec::new(), Vec::new(), None);
+        simulate::wait(self.delays.gap);
         for part in 0..self.accumulate {
             deliveries.extend(next(&mut self.input)?);
             if start.is_none() {
@@ -128,8 +138,20 @@ impl<L: Learner> Step<L> {
             _ => self.update()?,
         }
         self.figures.steps += 1;
-        let span = Span { start: start.expect("at least one batch a step"), end: Mark::now(self.device)? };
+        let (start, end) = (start.expect("at least one batch a step"), Mark::now(self.device)?);
+        let span = Span { end: self.longer(number, &start, end)?, start };
         Ok(Done { deliveries, part_ends, span })
+    }
+
+    /// The end of the step, later where it is to be slower. Waits for the device, which nothing else in here does.
+    fn longer(&self, number: u64, start: &Mark, end: Mark) -> Result<Mark> {
+        if self.delays.step.is_zero() && self.delays.step_jitter == 0.0 {
+            return Ok(end);
+        }
+        end.wait()?;
+        let took = Duration::from_secs_f64(start.ms_until(&end).unwrap_or(0.0).max(0.0) / 1e3);
+        simulate::wait(self.delays.longer_step(took, Rng::new(&[self.seed, number, u64::MAX]).unit()));
+        Ok(Mark::now(self.device)?)
     }
 
     /// Whether steps are replayed by now.

@@ -65,6 +65,7 @@ pub fn begin(around: &Surroundings, start: &Start) -> Result<(Step<Voice>, State
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
     let group = Group::new("model", store, &config.training, true)?;
     let mut step = Step::new(voice, vec![group], &config.training, Scale::new(kind, device), device)?;
+    step.slow_down(around.delays);
     let state = match start {
         Start::Resume(checkpoint) => {
             checkpoint.restore(&mut step)?;

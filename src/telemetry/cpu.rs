@@ -1,0 +1,158 @@
+//! What the processor's cores did: for one thread, for this process, and for everybody else.
+//!
+//! Linux keeps these figures; where it does not (`/proc` is hidden, or another system), they are absent and nobody
+//! claims to have measured them.
+
+use serde::Serialize;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+/// Times in `/proc/stat` and `/proc/PID/stat` count in hundredths of a second on every Linux.
+const TICK_NS: u64 = 10_000_000;
+
+/// Time that a thread ran on a core, and that it was ready to and had to wait for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    pub ran: Duration,
+    pub queued: Duration,
+}
+
+/// The clock of the thread that opened it. A reading costs a microsecond or two.
+#[derive(Debug)]
+pub struct ThreadClock(Option<File>);
+
+impl ThreadClock {
+    pub fn open() -> Self {
+        ThreadClock(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    pub fn read(&self) -> Option<Ran> {
+        let mut text = [0; 64];
+        let len = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        schedstat(str::from_utf8(&text[..len]).ok()?)
+    }
+
+    /// Since an earlier reading.
+    pub fn since(&self, earlier: Option<Ran>) -> Option<Ran> {
+        let (now, before) = (self.read()?, earlier?);
+        Some(Ran { ran: now.ran.saturating_sub(before.ran), queued: now.queued.saturating_sub(before.queued) })
+    }
+}
+
+/// "ran_ns queued_ns timeslices"
+fn schedstat(text: &str) -> Option<Ran> {
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten().map(Duration::from_nanos);
+    Some(Ran { ran: next()?, queued: next()? })
+}
+
+/// Core time since the machine started.
+#[derive(Clone, Copy, Debug)]
+pub struct HostClock {
+    at: Instant,
+    busy_ns: u64,
+    /// Taken away by the machine that this one is a guest of.
+    stolen_ns: u64,
+    own_ns: u64,
+    /// While some task, of anybody, waited for memory or for a disk; by the kernel's pressure counters.
+    memory_stall_ns: Option<u64>,
+    io_stall_ns: Option<u64>,
+}
+
+/// Shares of all cores' time between two readings, and of wall time for stalls.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HostLoad {
+    pub cores: usize,
+    pub own: f64,
+    pub others: f64,
+    pub stolen: f64,
+    pub memory_stall: Option<f64>,
+    pub io_stall: Option<f64>,
+}
+
+impl HostClock {
+    pub fn read() -> Option<Self> {
+        let (busy_ns, stolen_ns) = machine(&fs::read_to_string("/proc/stat").ok()?)?;
+        let own_ns = process(&fs::read_to_string("/proc/self/stat").ok()?)?;
+        let stall = |name: &str| pressure(&fs::read_to_string(format!("/proc/pressure/{name}")).ok()?);
+        let (memory_stall_ns, io_stall_ns) = (stall("memory"), stall("io"));
+        Some(HostClock { at: Instant::now(), busy_ns, stolen_ns, own_ns, memory_stall_ns, io_stall_ns })
+    }
+
+    pub fn since(&self, earlier: &HostClock) -> HostLoad {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wall_ns = (self.at - earlier.at).as_nanos().max(1) as f64;
+        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / wall_ns / cores as f64;
+        let (busy, own) = (share(self.busy_ns, earlier.busy_ns), share(self.own_ns, earlier.own_ns));
+        let stall = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?) as f64 / wall_ns);
+        HostLoad {
+            cores,
+            own,
+            others: (busy - own).max(0.0),
+            stolen: share(self.stolen_ns, earlier.stolen_ns),
+            memory_stall: stall(self.memory_stall_ns, earlier.memory_stall_ns),
+            io_stall: stall(self.io_stall_ns, earlier.io_stall_ns),
+        }
+    }
+}
+
+/// (busy, stolen) of the line "cpu user nice system idle iowait irq softirq steal …"; guests are counted in user.
+fn machine(stat: &str) -> Option<(u64, u64)> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks[..] else { return None };
+    Some(((user + nice + system + irq + softirq) * TICK_NS, steal * TICK_NS))
+}
+
+/// User and system time. The name in brackets may hold anything, so fields count from its end.
+fn process(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    (ticks.len() == 2).then(|| ticks.iter().sum::<u64>() * TICK_NS)
+}
+
+/// The total of "some avg10=… avg60=… avg300=… total=µs".
+fn pressure(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let (_, total) = line.split_once("total=")?;
+    total.trim().parse::<u64>().ok().map(|micros| micros * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_kernel_are_read_by_their_form() {
+        let ran = schedstat("1500 2500 3\n").unwrap();
+        assert_eq!((ran.ran.as_nanos(), ran.queued.as_nanos()), (1500, 2500));
+        assert_eq!(schedstat("0"), None);
+        let stat = "cpu  100 1 20 900 30 4 5 6 0 0\ncpu0 1 1 1 1\n";
+        assert_eq!(machine(stat), Some((130 * TICK_NS, 6 * TICK_NS)));
+        let stat = "27422 (a) b) R 27412 27412 17112 0 -1 4194304 98 0 0 0 12 30 0 0 20 0 1";
+        assert_eq!(process(stat), Some(42 * TICK_NS));
+        assert_eq!(pressure("some avg10=0.08 avg60=0.64 avg300=1.16 total=216\nfull total=9\n"), Some(216_000));
+    }
+
+    /// Truth: what the thread does. It sleeps, then works until its own clock shows it.
+    #[test]
+    fn a_thread_that_sleeps_did_not_run() {
+        let clock = ThreadClock::open();
+        let Some(before) = clock.read() else { return };
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(clock.since(Some(before)).unwrap().ran < Duration::from_millis(20));
+        let start = Instant::now();
+        while clock.since(Some(before)).unwrap().ran < Duration::from_millis(10) {
+            assert!(start.elapsed() < Duration::from_secs(20), "it works and its clock stands still");
+        }
+    }
+
+    #[test]
+    fn the_load_of_this_machine_is_a_share() {
+        let Some(before) = HostClock::read() else { return };
+        std::thread::sleep(Duration::from_millis(50));
+        let load = HostClock::read().unwrap().since(&before);
+        assert!(load.cores > 0 && load.own >= 0.0 && load.others >= 0.0 && load.others < 1.5, "{load:?}");
+    }
+}
