@@ -154,7 +154,8 @@ pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) ->
         let cache = Cache::open(job, &job.identity()).filter(|cache| cache.is_current(job.looked_at))?;
         report(job, cache, Counts::default(), 0).ok()
     };
-    let (_, report) = with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop), look).ok()??;
+    let (_, report) =
+        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, Delays::default()), look).ok()??;
     Some(report)
 }
 
@@ -167,17 +168,18 @@ fn open_looking_at(
     stop: &AtomicBool,
     delays: Delays,
 ) -> Result<(Cache, Report), Error> {
-    with_job(looked_at, utterances, tokenizer, config, (progress, stop), build_missing)?
+    with_job(looked_at, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
 }
 
-type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool);
+/// Who watches a build, who ends it, and what slows it down.
+type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, Delays);
 
 fn with_job<T>(
     looked_at: usize,
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
     config: &Config,
-    (progress, stop): Watcher,
+    (progress, stop, delays): Watcher,
     work: impl FnOnce(&Job) -> T,
 ) -> Result<T, Error> {
     let (data, settings) = (&config.data, Settings::new(config));

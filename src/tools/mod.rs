@@ -1,5 +1,6 @@
 //! Commands that look at a machine or a corpus and report.
 
+pub mod analyze;
 pub mod bench;
 pub mod check;
 pub mod devices;

@@ -245,25 +245,29 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
     })
 }
 
+/// The loader alone, from a position on.
+pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loader::Error> {
+    let Surroundings { config, data, roles, delays, .. } = *around;
+    let settings = &config.data;
+    let options = loader::Options {
+        seed: config.training.seed,
+        from,
+        workers: if settings.use_native_loading { settings.workers() } else { 0 },
+        depth: settings.prefetch_depth(),
+        in_flight: crate::feed::COPIES_IN_FLIGHT,
+        ordered: settings.deterministic,
+        allocate: crate::feed::allocate(roles.data),
+        max_failures: settings.max_failures.of(data.train.lengths().len()),
+        delays,
+    };
+    Loader::start(data.train.clone(), data.budget, options)
+}
+
 /// Loader, features and ring from a position on.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, data, roles, bar, delays, .. } = *around;
+    let Surroundings { config, roles, bar, delays, .. } = *around;
     let settings = &config.data;
-    let loader = Loader::start(
-        data.train.clone(),
-        data.budget,
-        loader::Options {
-            seed: config.training.seed,
-            from,
-            workers: if settings.use_native_loading { settings.workers() } else { 0 },
-            depth: settings.prefetch_depth(),
-            in_flight: crate::feed::COPIES_IN_FLIGHT,
-            ordered: settings.deterministic,
-            allocate: crate::feed::allocate(roles.data),
-            max_failures: settings.max_failures.of(data.train.lengths().len()),
-            delays,
-        },
-    )?;
+    let loader = start_loader(around, from)?;
     let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
         (false, _) => 0,
         (true, false) => 1,
