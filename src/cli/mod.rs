@@ -1,11 +1,13 @@
 //! The command line. One file a command; each parses, calls the library, and prints.
 
+mod analyze;
 mod bench;
 mod cache;
 mod check;
 mod completions;
 mod config;
 mod devices;
+mod ground;
 mod layout;
 mod prepare;
 mod progress;
@@ -58,6 +60,8 @@ enum Command {
     Synth(synth::Args),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
+    /// Measure the data path stage by stage: what caps it, and what would help
+    Analyze(Box<analyze::Args>),
     /// Check a configuration against this machine and corpus
     Validate(Box<validate::Args>),
     /// List GPUs, their memory, links and topology
@@ -79,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Bench(args) => bench::run(*args),
+        Command::Analyze(args) => analyze::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

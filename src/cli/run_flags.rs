@@ -4,7 +4,7 @@
 use super::layout::Layout;
 use crate::config::{self, Config, LongClips, OptimizationLevel, Overrides, Size};
 use anyhow::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct RunFlags {
@@ -112,11 +112,6 @@ impl RunFlags {
     /// The same, with everything that is wrong in the error.
     pub fn resolve_or_list(&self) -> Result<Config, Vec<config::Error>> {
         Config::resolve_or_list(self.config.as_deref(), self.over(Overrides::default()))
-    }
-
-    /// The file, where one was named.
-    pub fn file(&self) -> Option<&Path> {
-        self.config.as_deref()
     }
 
     fn over(&self, mut flags: Overrides) -> Overrides {

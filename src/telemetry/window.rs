@@ -102,7 +102,7 @@ impl Window {
 }
 
 /// Of sorted figures, at least one, interpolated between neighbours (type 7 of Hyndman and Fan 1996).
-fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let at = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
     below + (above - below) * at.fract()

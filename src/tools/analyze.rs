@@ -5,6 +5,7 @@ mod stages;
 
 pub use stages::{Built, Drained, Texts, Waiting};
 
+use super::measure::Rig;
 use super::report::{Finding, Report, Section};
 use crate::config::CacheContent;
 use crate::corpus::Utterance;
@@ -72,6 +73,18 @@ pub struct Tried {
     pub contents: Option<[f64; 2]>,
     /// The whole path with features made on the CPU and on the model's GPU; only where there is one.
     pub places: Option<[f64; 2]>,
+}
+
+/// A step on a batch that stays, measured for about so long.
+pub fn step_time(around: &Surroundings, seconds: f64) -> Result<StepTime> {
+    let (mut rig, _) = Rig::start(around)?;
+    if around.roles.model.is_cuda() {
+        rig.warm_up()?;
+    }
+    rig.stop_feed();
+    let once_ms = rig.headspace(1)?;
+    let more = (seconds * 1e3 / once_ms.max(1e-3)).clamp(1.0, 200.0) as u64;
+    Ok(StepTime { ms: rig.headspace(more)?, measured: true })
 }
 
 /// `utterances`: of the whole corpus.

@@ -4,5 +4,7 @@ pub mod analyze;
 pub mod bench;
 pub mod check;
 pub mod devices;
+pub mod measure;
 pub mod report;
+pub mod timeline;
 pub mod validate;

@@ -77,7 +77,7 @@ impl<'a> Log<'a> {
             },
             rate: 0.0,
             feed_before: Snapshot::default(),
-            gpus: sampler(around),
+            gpus: gpu_sampler(around).ok(),
             gpu_readings: Vec::new(),
             shared: around.roles.data == around.roles.model,
             steps: expected_steps,
@@ -228,12 +228,15 @@ fn status_columns() -> usize {
     width.unwrap_or(USUAL_COLUMNS).saturating_sub(BAR_COLUMNS)
 }
 
-/// The driver's view of the run's GPUs: model first. A machine without it loses these figures and nothing else.
-fn sampler(around: &Surroundings) -> Option<Sampler> {
+/// The driver's view of the run's GPUs: model first; or why there is none.
+pub fn gpu_sampler(around: &Surroundings) -> Result<Sampler, String> {
     let address = |device| torchx::cuda::facts(device).ok().map(|facts| facts.pci_bus_id);
     let mut addresses: Vec<String> = [around.roles.model, around.roles.data].into_iter().filter_map(address).collect();
     addresses.dedup();
-    (!addresses.is_empty()).then(|| Sampler::start(&addresses).ok()).flatten()
+    match addresses.is_empty() {
+        true => Err("the run uses no GPU".into()),
+        false => Sampler::start(&addresses),
+    }
 }
 
 fn memory_figures(usage: &Usage) -> Vec<(String, f64)> {

@@ -21,12 +21,14 @@ pub use crate::feed::Caps;
 pub use data::{Building, Known, Prepared, prepare, prepare_slowed};
 pub(crate) use group::named as named_parameters;
 pub use import::Source;
+pub use log::gpu_sampler;
+pub use memory::{Usage, Watch};
 pub use pulse::{Pulse, Stages};
 pub use step::{Done, Learner, Step};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::config::{Config, Precision, Training};
+use crate::config::{Config, Data, Precision, Training};
 use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
 use crate::loader::{self, Loader, Position};
 use crate::simulate::Delays;
@@ -158,6 +160,7 @@ fn run<L: Learner>(
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
     let mut log = Log::create(around, &place.log_dir, &step, resumed_at, expected)?;
     let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose)?;
+    announce(&feed, bar);
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
@@ -265,27 +268,36 @@ pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loa
 
 /// Loader, features and ring from a position on.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, roles, bar, delays, .. } = *around;
+    let Surroundings { config, roles, delays, .. } = *around;
     let settings = &config.data;
     let loader = start_loader(around, from)?;
-    let slots = match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => settings.pipeline_buffer_size,
-    };
+    let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
-    let host_mib = loader.host_bytes() as f64 / f64::from(1 << 20);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
     let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
     let feed = Feed::start(producer, slots)?;
+    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
+    Ok(feed)
+}
+
+/// How batches come, and how many are there before the first step.
+fn announce(feed: &Feed, bar: &ProgressBar) {
+    let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
     note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
-    let delay = Duration::from_secs_f64(config.training.model_start_delay);
-    if let Some((filled, slots)) = feed.warm_up(delay) {
+    if let Some((filled, slots)) = feed.warm_up(Duration::ZERO) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
-    Ok(feed)
+}
+
+/// Batches that wait on the model device; 0: each is made when it is asked for.
+pub fn ring_slots(settings: &Data) -> usize {
+    match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => settings.pipeline_buffer_size,
+    }
 }
 
 /// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
