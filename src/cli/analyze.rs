@@ -1,11 +1,10 @@
 //! `myxtts analyze`
 
-use super::ground::Ground;
+use super::profile::finish;
 use super::run_flags::RunFlags;
-use super::{finish, say};
-use crate::config::Overrides;
+use super::say;
+use super::stand::{SimulateFlags, Stand};
 use crate::corpus;
-use crate::simulate::{Delay, Delays};
 use crate::tools::analyze::{self, Options, StepTime};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -28,18 +27,16 @@ pub struct Args {
     /// Clips that are turned into features again, to see what that takes
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(4..))]
     clips: u16,
-    #[arg(long, value_name = "STAGE=DELAY", help = Delays::help())]
-    simulate: Vec<Delay>,
+    #[command(flatten)]
+    simulate: SimulateFlags,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let config = args.run.resolve(Overrides::default())?;
-    let delays = Delays::of(&args.simulate).map_err(anyhow::Error::msg)?;
-    let ground = Ground::prepare(config, delays)?;
-    let around = ground.around();
+    let stand = Stand::prepare(&args.run, args.simulate.delays()?)?;
+    let around = stand.around();
     let step = match args.step_ms {
         Some(ms) => StepTime { ms, measured: false },
         None => {
@@ -47,8 +44,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             analyze::step_time(&around, args.seconds)?
         }
     };
-    let path = ground.config.data.dataset_path.as_deref().expect("it was prepared from there");
-    let corpus = corpus::read(path, &corpus::Options::of(&ground.config.data)?)?;
+    let path = stand.config.data.dataset_path.as_deref().expect("it was prepared from there");
+    let corpus = corpus::read(path, &corpus::Options::of(&stand.config.data)?)?;
     let options = Options { seconds: args.seconds, clips: args.clips.into() };
     let analysis = analyze::analyze(&around, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)

@@ -1,16 +1,14 @@
 //! `myxtts bench`
 
+use super::print_line;
 use super::run_flags::RunFlags;
-use super::{print_line, progress, say};
-use crate::config::Overrides;
-use crate::feed::{Caps, Roles};
+use super::stand::Stand;
 use crate::simulate::Delays;
 use crate::tools::bench::{self, Report};
-use crate::train::{self, Known, Surroundings};
+use crate::train::Surroundings;
 use anyhow::Result;
 use serde_json::json;
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// Measure the training pipeline on this machine, with this corpus. Nothing is saved.
 #[derive(clap::Args)]
@@ -47,21 +45,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
-    let began = Instant::now();
-    let config = args.run.resolve(Overrides::default())?;
-    let stop = progress::stop_flag()?;
-    let roles = Roles::resolve(&config.training)?;
-    let caps = Caps::apply(&config.training, roles)?;
-    let bar = progress::bar(0, "preparing");
-    let data = train::prepare(&config, Known::Nothing, &progress::of_cache(&bar), &stop);
-    bar.finish_and_clear();
-    let data = data?;
-    data.notes.iter().for_each(|note| say(format!("note: {note}")));
-    let bar = progress::bar(args.num_steps * 2, "measuring");
-    let mut slow = config.clone();
+    let stand = Stand::prepare(&args.run, Delays::default())?;
+    let (around, bar) = (stand.around(), &stand.bar);
+    bar.set_length(args.num_steps * 2);
+    let mut slow = stand.config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
-    let delays = Delays::default();
-    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
     if args.headspace {
         let ms = bench::headspace(&around, args.num_steps);
         bar.finish_and_clear();

@@ -7,18 +7,18 @@ mod check;
 mod completions;
 mod config;
 mod devices;
-mod ground;
 mod layout;
 mod prepare;
+mod profile;
 mod progress;
 mod run_flags;
 mod sample_corpus;
+mod stand;
 mod synth;
 mod train;
 mod validate;
 
 use crate::cache::Error as CacheError;
-use crate::tools::report::Report;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -58,6 +58,8 @@ enum Command {
     Check(check::Args),
     /// Speak a text with a trained voice
     Synth(synth::Args),
+    /// Say where the time of a training step goes, and what to change
+    Profile(Box<profile::Args>),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// Measure the data path stage by stage: what caps it, and what would help
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Profile(args) => profile::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Validate(args) => validate::run(&args),
@@ -91,15 +94,6 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => completions::run(args, Cli::command()),
     };
     result.unwrap_or_else(|error| report(&error))
-}
-
-/// Prints a report; its exit code is the command's.
-fn finish(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
-    match json {
-        true => print_line(serde_json::to_string_pretty(&report.to_json())?)?,
-        false => print_line(report)?,
-    }
-    Ok(ExitCode::from(report.exit_code()))
 }
 
 /// A line for programs and people, on stdout. A full disk is then an error, not a panic.

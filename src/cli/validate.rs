@@ -1,6 +1,6 @@
 //! `myxtts validate`
 
-use super::finish;
+use super::profile::finish;
 use super::run_flags::RunFlags;
 use crate::tools::validate::{self, Facts};
 use anyhow::Result;

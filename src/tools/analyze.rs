@@ -47,6 +47,8 @@ pub struct StepTime {
 pub struct Analysis {
     pub texts: Texts,
     pub built: Built,
+    /// Features stay on disk for the next run.
+    pub keeps_cache: bool,
     /// The loader alone, at the run's number of workers.
     pub load: Drained,
     pub workers: usize,
@@ -106,6 +108,7 @@ pub fn analyze(around: &Surroundings, utterances: &[Utterance], step: StepTime, 
     Ok(Analysis {
         texts,
         built,
+        keeps_cache: config.data.enable_caching,
         load,
         workers,
         features_ms,
@@ -216,15 +219,14 @@ impl Analysis {
             .row("a text, made", format!("{} ± {} ({} texts)", ms(cold_ms.mean), ms(cold_ms.std()), cold_ms.count))
             .row("a text, cached", format!("{} ± {}", ms(cached_ms.mean), ms(cached_ms.std())));
         let Built { work, clips, .. } = self.built;
-        if work.text > work.sound + work.read {
+        if !self.keeps_cache && work.text > work.sound + work.read {
             let per_clip = |seconds: f64| ms(seconds * 1e3 / clips.max(1) as f64);
             let fact = format!(
                 "texts take {} of a core each, sound {}",
                 per_clip(work.text),
                 per_clip(work.sound + work.read)
             );
-            let advice =
-                "keep the cache (`enable_caching: true`), so that it is done once; `tokenizer: characters` is faster";
+            let advice = "set `enable_caching: true`, so that it is done once; `tokenizer: characters` is faster";
             section.findings.push(Finding::warning("slow-text", 0.0, fact, advice));
         }
         section

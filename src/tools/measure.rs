@@ -28,7 +28,7 @@ pub const TRACED_STEPS: u64 = 30;
 const TURN_STEPS: u64 = 10;
 
 /// What a run was and did. A figure that could not be taken is absent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
     pub steps: u64,
     pub setup: Setup,
@@ -65,7 +65,7 @@ pub struct Measured {
 }
 
 /// The settings that matter for speed, as they were in this run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Setup {
     pub model_size: String,
     pub parameters: usize,
@@ -129,7 +129,7 @@ pub struct FeedTimes {
     pub empty: f64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Kernels {
     /// Time with a kernel running over the time of a step without records.
     pub busy: f64,

@@ -5,6 +5,8 @@ pub mod bench;
 pub mod check;
 pub mod devices;
 pub mod measure;
+pub mod profile;
 pub mod report;
 pub mod timeline;
 pub mod validate;
+pub mod verdict;

@@ -8,7 +8,7 @@ use crate::loader::{Budget, Dataset, Limits, Position, plan};
 use crate::simulate;
 use crate::telemetry::Spread;
 use crate::text::Tokenizer;
-use crate::train::{Building, Prepared, Surroundings, start_feed, start_loader};
+use crate::train::{Prepared, Surroundings, start_feed, start_loader};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::sync::Arc;
@@ -224,16 +224,7 @@ pub fn over<'a>(around: &Surroundings<'a>, cache: cache::Cache) -> Result<Prepar
     let (train, _) = Dataset::new(cache, &data.tokenizer, &Limits::of(config))?;
     anyhow::ensure!(!train.lengths().is_empty(), "none of the clips that were tried is within the limits of this run");
     let budget = if data.budget.padded { data.budget } else { Budget::of_frames(train.lengths(), data.budget.frames) };
-    Ok(Prepared {
-        train: Arc::new(train),
-        validation: None,
-        tokenizer: data.tokenizer.clone(),
-        budget,
-        findings: Vec::new(),
-        notes: Vec::new(),
-        building: Building::default(),
-        refused: 0,
-    })
+    Ok(data.with(Arc::new(train), budget))
 }
 
 /// With features made elsewhere.
