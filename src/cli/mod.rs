@@ -6,6 +6,7 @@ mod cache;
 mod check;
 mod completions;
 mod config;
+mod configure;
 mod devices;
 mod layout;
 mod prepare;
@@ -64,6 +65,8 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Measure the data path stage by stage: what caps it, and what would help
     Analyze(Box<analyze::Args>),
+    /// Find settings for this machine and corpus by trying them, and write a config
+    Configure(Box<configure::Args>),
     /// Check a configuration against this machine and corpus
     Validate(Box<validate::Args>),
     /// List GPUs, their memory, links and topology
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::Configure(args) => configure::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

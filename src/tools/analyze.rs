@@ -3,7 +3,7 @@
 
 mod stages;
 
-pub use stages::{Built, Drained, Texts, Waiting};
+pub use stages::{Built, Drained, Texts, Waiting, build, over};
 
 use super::measure::Rig;
 use super::report::{Finding, Report, Section};

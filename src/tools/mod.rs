@@ -3,6 +3,7 @@
 pub mod analyze;
 pub mod bench;
 pub mod check;
+pub mod configure;
 pub mod devices;
 pub mod measure;
 pub mod profile;
