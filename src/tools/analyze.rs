@@ -20,6 +20,8 @@ use tch::Device;
 /// A step that waits for a larger share of the time has a pipeline that is worth mending.
 const IDLE: f64 = 0.01;
 const MUCH_IDLE: f64 = 0.1;
+/// Where the path could do much more, a wait up to this share is the system's, which wakes threads when it likes.
+const LATE: f64 = 0.05;
 /// Waits that vary more come in fits.
 const UNSTEADY_CV: f64 = 0.3;
 /// A change that brings less is noise.
@@ -302,14 +304,15 @@ impl Analysis {
 
     fn idle(&self) -> Finding {
         let idle = self.waiting.idle_share;
-        if idle <= IDLE {
+        let spare = self.whole.batches_per_second >= self.needed() * RESERVE;
+        if idle <= if spare { LATE } else { IDLE } {
             return Finding::good(
                 "ready",
                 format!("batches are ready: {:.1} % of the time is waited for", idle * 100.0),
             );
         }
         let cap = self.cap();
-        let fits = self.whole.batches_per_second >= self.needed() * RESERVE && self.load.gap_ms.cv() > UNSTEADY_CV;
+        let fits = spare && self.load.gap_ms.cv() > UNSTEADY_CV;
         let (code, fact, advice) = match fits {
             true => (
                 "unsteady-loading",

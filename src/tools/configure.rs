@@ -149,7 +149,7 @@ fn size_reason(found: &Found, knee: &Trial, asked: usize) -> String {
             let gain = (largest.audio_seconds_per_second / rate - 1.0) * 100.0;
             format!("; {} frames fit too and give {gain:+.0} %", largest.frames)
         }
-        (false, true) => "; the largest that fits is the fastest".into(),
+        (false, true) => "; the largest that was tried is the fastest".into(),
         (false, false) => format!("; {} frames are no faster by more than {:.0} %", fastest.frames, SAME * 100.0),
     };
     let before = if knee.asked < asked { format!("; {asked} were asked for") } else { String::new() };

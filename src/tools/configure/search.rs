@@ -91,7 +91,11 @@ fn next(found: &Found, Bounds { least, most, .. }: Bounds) -> Result<usize, End>
     // Rounded down, or the middle of a gap could be its upper end.
     let rounded = (wanted / STEP_FRAMES * STEP_FRAMES).clamp(least, most);
     let tried = |frames: usize| found.trials.iter().any(|trial| trial.asked == frames) || limit == Some(frames);
-    if tried(rounded) { Err(End::Memory) } else { Ok(rounded) }
+    match (tried(rounded), limit) {
+        (false, _) => Ok(rounded),
+        (true, Some(_)) => Err(End::Memory),
+        (true, None) => Err(End::Corpus),
+    }
 }
 
 impl Found {
