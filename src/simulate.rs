@@ -1,5 +1,6 @@
 //! Stages of the real pipeline slowed down on purpose, to see what a bottleneck looks like: `--simulate stage=delay`.
 
+use crate::telemetry::cpu::ThreadClock;
 use std::fmt;
 use std::str::FromStr;
 use std::thread::sleep;
@@ -182,11 +183,15 @@ pub fn wait(delay: Duration) {
     }
 }
 
-/// Works as a decoder works: the core is taken.
+/// Works as a decoder works: a core is taken for so long, however long it takes to get one.
 pub fn work(delay: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < delay {
-        std::hint::spin_loop();
+    if delay.is_zero() {
+        return;
+    }
+    let (clock, start) = (ThreadClock::open(), Instant::now());
+    let before = clock.read();
+    while clock.since(before).map_or_else(|| start.elapsed(), |ran| ran.ran) < delay {
+        (0..1000).for_each(|_| std::hint::spin_loop());
     }
 }
 

@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod configure;
 mod devices;
+mod diagnose;
 mod layout;
 mod prepare;
 mod profile;
@@ -61,6 +62,8 @@ enum Command {
     Synth(synth::Args),
     /// Say where the time of a training step goes, and what to change
     Profile(Box<profile::Args>),
+    /// Look at this machine and a short run on it: what costs how much
+    Diagnose(Box<diagnose::Args>),
     /// Measure the training pipeline: is the GPU ever kept waiting?
     Bench(Box<bench::Args>),
     /// Measure the data path stage by stage: what caps it, and what would help
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Profile(args) => profile::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Configure(args) => configure::run(&args),

@@ -32,7 +32,8 @@ pub struct Trace {
     pub to_device: Option<Span>,
     pub features: Span,
     pub transfer: Span,
-    /// What the feed's thread had of a core meanwhile; absent where the system does not tell.
+    /// How long the feed's thread was at this batch, and what it had of a core meanwhile where the system tells.
+    pub wall: Duration,
     pub ran: Option<Ran>,
 }
 
@@ -173,7 +174,7 @@ impl Producer {
         self.release(block, read)?;
         slot.done = Some(ready);
         let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
-        let trace = Trace { making, asked, load_wait, to_device, features, transfer, ran };
+        let trace = Trace { making, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
         Ok(Made { resume_at: position, utterances, speech_frames, trace })
     }
 

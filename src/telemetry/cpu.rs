@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Times in `/proc/stat` and `/proc/PID/stat` count in hundredths of a second on every Linux.
 const TICK_NS: u64 = 10_000_000;
+/// Of this process's control group, as a container sees it.
+const QUOTA_FILES: [&str; 2] = ["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"];
 
 /// Time that a thread ran on a core, and that it was ready to and had to wait for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct HostClock {
     /// While some task, of anybody, waited for memory or for a disk; by the kernel's pressure counters.
     memory_stall_ns: Option<u64>,
     io_stall_ns: Option<u64>,
+    /// Held back because the quota of this process's group was used up.
+    throttled_ns: Option<u64>,
 }
 
 /// Shares of all cores' time between two readings, and of wall time for stalls.
@@ -69,6 +73,7 @@ pub struct HostLoad {
     pub stolen: f64,
     pub memory_stall: Option<f64>,
     pub io_stall: Option<f64>,
+    pub throttled: Option<f64>,
 }
 
 impl HostClock {
@@ -77,7 +82,8 @@ impl HostClock {
         let own_ns = process(&fs::read_to_string("/proc/self/stat").ok()?)?;
         let stall = |name: &str| pressure(&fs::read_to_string(format!("/proc/pressure/{name}")).ok()?);
         let (memory_stall_ns, io_stall_ns) = (stall("memory"), stall("io"));
-        Some(HostClock { at: Instant::now(), busy_ns, stolen_ns, own_ns, memory_stall_ns, io_stall_ns })
+        let throttled_ns = QUOTA_FILES.iter().find_map(|path| throttled(&fs::read_to_string(path).ok()?));
+        Some(HostClock { at: Instant::now(), busy_ns, stolen_ns, own_ns, memory_stall_ns, io_stall_ns, throttled_ns })
     }
 
     pub fn since(&self, earlier: &HostClock) -> HostLoad {
@@ -93,6 +99,7 @@ impl HostClock {
             stolen: share(self.stolen_ns, earlier.stolen_ns),
             memory_stall: stall(self.memory_stall_ns, earlier.memory_stall_ns),
             io_stall: stall(self.io_stall_ns, earlier.io_stall_ns),
+            throttled: stall(self.throttled_ns, earlier.throttled_ns),
         }
     }
 }
@@ -110,6 +117,12 @@ fn process(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
     (ticks.len() == 2).then(|| ticks.iter().sum::<u64>() * TICK_NS)
+}
+
+/// "throttled_usec N" of the second version of control groups, "throttled_time N" in ns of the first.
+fn throttled(text: &str) -> Option<u64> {
+    let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+    number("throttled_usec ").map(|micros| micros * 1000).or_else(|| number("throttled_time "))
 }
 
 /// The total of "some avg10=… avg60=… avg300=… total=µs".
@@ -133,6 +146,8 @@ mod tests {
         let stat = "27422 (a) b) R 27412 27412 17112 0 -1 4194304 98 0 0 0 12 30 0 0 20 0 1";
         assert_eq!(process(stat), Some(42 * TICK_NS));
         assert_eq!(pressure("some avg10=0.08 avg60=0.64 avg300=1.16 total=216\nfull total=9\n"), Some(216_000));
+        assert_eq!(throttled("usage_usec 9\nthrottled_usec 7\n"), Some(7000));
+        assert_eq!(throttled("nr_throttled 2\nthrottled_time 7\n"), Some(7));
     }
 
     /// Truth: what the thread does. It sleeps, then works until its own clock shows it.

@@ -40,7 +40,7 @@ pub struct Measured {
     pub step_ms: Spread,
     pub step_p50_ms: f64,
     pub step_p99_ms: f64,
-    /// The step alone, less what its thread waited for a core: how steady it would be on a machine of its own.
+    /// The step alone: on a GPU its time there, on a CPU what its thread ran, however long it waited for a core.
     pub own_step: Steadiness,
     pub stages: Stages,
     pub loader: LoaderTimes,
@@ -57,7 +57,7 @@ pub struct Measured {
     pub host: Option<HostLoad>,
     /// Of the training thread's time, waiting for a core.
     pub queued_share: Option<f64>,
-    /// Of the feed's and the workers' time, the same.
+    /// Of the feed's time at batches, the same.
     pub feed_queued_share: Option<f64>,
     pub failures: Vec<String>,
     #[serde(skip)]
@@ -70,6 +70,7 @@ pub struct Setup {
     pub model_size: String,
     pub parameters: usize,
     pub frames_per_batch: usize,
+    pub bytes_per_batch: usize,
     pub data_device: String,
     pub model_device: String,
     pub on_gpu: bool,
@@ -310,11 +311,11 @@ impl<'a> Rig<'a> {
         let (host, feed_before) = (HostClock::read(), self.feed()?.snapshot());
         let clock = ThreadClock::open();
         let (start, before) = (Instant::now(), clock.read());
-        let (mut steps_done, mut queued) = (Vec::new(), Vec::new());
+        let (mut steps_done, mut ran) = (Vec::new(), Vec::new());
         for _ in 0..=steps {
             let lap = clock.read();
             let done = self.one()?;
-            queued.push(clock.since(lap).map(|ran| ran.queued));
+            ran.push(clock.since(lap));
             steps_done.push((self.number, done));
             if self.number.is_multiple_of(self.around.config.training.log_step) {
                 self.step.request_reading(self.number)?;
@@ -331,7 +332,7 @@ impl<'a> Rig<'a> {
         let timeline = Timeline::of(&axis, &steps_done);
         let loader = loader_times(&steps_done, self.feed()?.loader().gauges().workers, wall);
         let feed_queued_share = feed_queued(&steps_done);
-        let own_step = Steadiness::of(&steps_done[1..], &queued[1..], self.around.roles.model);
+        let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.around.roles.model);
         let mut pulse = Pulse::of(self.around, 0);
         steps_done.into_iter().for_each(|(number, done)| pulse.add(number, done));
         let (summary, stages) = pulse.close(self.number).context("no step was measured")?;
@@ -382,6 +383,7 @@ impl Setup {
             model_size: format!("{:?}", config.model.size).to_lowercase(),
             parameters,
             frames_per_batch: data.budget.frames,
+            bytes_per_batch: data.train.layout(&data.budget).bytes,
             data_device: name(roles.data),
             model_device: name(roles.model),
             on_gpu: roles.model.is_cuda(),
@@ -411,14 +413,12 @@ impl Corpus {
 }
 
 impl Steadiness {
-    fn of(steps: &[(u64, Done)], queued: &[Option<Duration>], model: Device) -> Self {
-        // The thread's own waits are in the time of a step only where the thread itself computes.
-        let waited_ms = |wait: &Option<Duration>| match wait {
-            Some(wait) if !model.is_cuda() => wait.as_secs_f64() * 1e3,
-            _ => 0.0,
+    fn of(steps: &[(u64, Done)], ran: &[Option<Ran>], model: Device) -> Self {
+        let own_ms = |done: &Done, ran: &Option<Ran>| match ran {
+            Some(ran) if !model.is_cuda() => Some(ran.ran.as_secs_f64() * 1e3),
+            _ => done.span.ms(),
         };
-        let own =
-            steps.iter().zip(queued).filter_map(|((_, done), wait)| Some((done.span.ms()? - waited_ms(wait)).max(0.0)));
+        let own = steps.iter().zip(ran).filter_map(|((_, done), ran)| own_ms(done, ran));
         let mut sorted: Vec<f64> = own.collect();
         sorted.sort_by(f64::total_cmp);
         if sorted.is_empty() {
@@ -452,16 +452,13 @@ fn loader_times(steps: &[(u64, Done)], workers: usize, wall: Duration) -> Loader
     times
 }
 
-/// Of the time that the feed's thread wanted a core, the share it waited for one.
+/// Of the time that the feed's thread took for batches, the share it waited for a core.
 fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
-    let all = steps.iter().flat_map(|(_, done)| &done.deliveries).map(|delivery| delivery.trace.ran);
-    let (mut ran, mut queued) = (Duration::ZERO, Duration::ZERO);
-    for one in all {
-        let one = one?;
-        (ran, queued) = (ran + one.ran, queued + one.queued);
+    let (mut wall, mut queued) = (Duration::ZERO, Duration::ZERO);
+    for delivery in steps.iter().flat_map(|(_, done)| &done.deliveries) {
+        (wall, queued) = (wall + delivery.trace.wall, queued + delivery.trace.ran?.queued);
     }
-    let wanted = (ran + queued).as_secs_f64();
-    (wanted > 0.0).then(|| queued.as_secs_f64() / wanted)
+    Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))
 }
 
 fn feed_times(feed: &Feed, before: &crate::telemetry::clock::Snapshot) -> Option<FeedTimes> {

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod check;
 pub mod configure;
 pub mod devices;
+pub mod diagnose;
 pub mod measure;
 pub mod profile;
 pub mod report;

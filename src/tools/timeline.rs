@@ -58,7 +58,7 @@ impl Track {
             Self::Features => "features".into(),
             Self::Transfer => "transfer".into(),
             Self::Step => "training step".into(),
-            Self::Idle => "idle: no batch".into(),
+            Self::Idle => "idle".into(),
         }
     }
 

@@ -65,7 +65,7 @@ const MOST: f64 = 0.5;
 /// A lock costs every worker but the one that holds it, so two workers lose half at most.
 const LOCKED: f64 = 0.3;
 /// Seconds of a core for one text, and for one second of sound, that are out of proportion.
-const SLOW_TEXT_S: f64 = 5e-3;
+const SLOW_TEXT_S: f64 = 20e-3;
 const SLOW_SOUND_S: f64 = 0.05;
 /// Seconds of waiting for one recording.
 const SLOW_READ_S: f64 = 10e-3;
@@ -128,8 +128,10 @@ impl View<'_> {
         mean(each) * self.m.setup.accumulate as f64 / self.m.step_ms.mean.max(1e-9)
     }
 
+    /// Less what is lost because others have the cores: that is a finding of its own.
     fn starved(&self) -> f64 {
-        1.0 - self.m.readiness
+        let taken = self.m.host.filter(|host| host.others > self.t.others).and(self.m.feed_queued_share);
+        (1.0 - self.m.readiness) * (1.0 - taken.unwrap_or(0.0))
     }
 
     fn is_starving(&self) -> bool {
@@ -243,25 +245,22 @@ impl View<'_> {
             let advice = "put the cache (`cache_dir`) on a local disk, or give the machine memory enough to hold it";
             return Finding::problem("slow-disk", cost, fact, advice);
         }
-        if part(queued_ms) > MOST {
+        // On cores of their own; what they wait for now is another matter.
+        let each_ms = self.m.own_step.ms.mean / setup.accumulate as f64;
+        let needed = (mean(ran_ms) / each_ms.max(1e-9) / WORKERS_BUSY).ceil() as usize;
+        let cores = self.m.host.map_or(0, |host| host.cores);
+        if needed <= setup.workers && part(queued_ms) > MOST {
             let fact = format!("{waits}, of which {} waiting for a core", percent(part(queued_ms)));
             return Finding::problem("cpu-contended", cost, fact, self.contention_advice());
         }
-        let each_ms = mean(self.m.stages.compute_ms) / setup.accumulate as f64;
-        let needed = (mean(ran_ms) / each_ms.max(1e-9) / WORKERS_BUSY).ceil() as usize;
-        let cores = self.m.host.map_or(0, |host| host.cores);
         if needed > setup.workers && needed <= cores {
             let fact = format!("{waits}; {} cannot keep up, {needed} would", counted(setup.workers, "worker"));
-            return Finding::problem(
-                "few-workers",
-                cost,
-                fact,
-                format!("--num-workers {needed} (now {})", setup.workers),
-            );
+            let advice = format!("--num-workers {needed} (now {})", setup.workers);
+            return Finding::problem("few-workers", cost, fact, advice);
         }
         let fact = format!(
-            "{waits}, of which {} is a core's work: {needed} cores would be needed and {cores} are there",
-            percent(part(ran_ms))
+            "{waits}, of which {:.1} ms is a core's work: {needed} cores would be needed and {cores} are there",
+            mean(ran_ms)
         );
         let advice = "make clips cheaper to read: recordings as WAV at the training rate, or `cache_content: mel`";
         Finding::problem("slow-decode", cost, fact, advice)
@@ -384,11 +383,17 @@ impl View<'_> {
         let host = self.m.host?;
         let cost = match self.m.setup.on_gpu {
             false => self.m.queued_share?,
-            true if self.is_starving() => self.starved() * self.m.feed_queued_share?,
-            true => return None,
+            true => (1.0 - self.m.readiness) * self.m.feed_queued_share?,
         };
         if cost <= self.t.queued {
             return None;
+        }
+        if host.throttled.is_some_and(|share| share > self.t.stolen) {
+            let fact = format!(
+                "a quota held this run's threads back for {} of the time",
+                percent(host.throttled.unwrap_or(0.0))
+            );
+            return Some(Finding::problem("cpu-quota", cost, fact, "raise the CPU quota of this container"));
         }
         if host.stolen > self.t.stolen {
             let fact = format!("the host of this virtual machine took {} of its core time away", percent(host.stolen));
@@ -570,7 +575,15 @@ mod tests {
             headspace_ms: 9.9,
             readiness: 0.999,
             kernels: Some(Kernels { busy: 0.95, per_step: 1500.0, mean_us: 6.0 }),
-            host: Some(HostLoad { cores: 16, own: 0.1, others: 0.0, stolen: 0.0, memory_stall: None, io_stall: None }),
+            host: Some(HostLoad {
+                cores: 16,
+                own: 0.1,
+                others: 0.0,
+                stolen: 0.0,
+                memory_stall: None,
+                io_stall: None,
+                throttled: None,
+            }),
             queued_share: Some(0.0),
             feed_queued_share: Some(0.0),
             ..Measured::default()

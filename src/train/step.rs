@@ -150,7 +150,12 @@ impl<L: Learner> Step<L> {
         }
         end.wait()?;
         let took = Duration::from_secs_f64(start.ms_until(&end).unwrap_or(0.0).max(0.0) / 1e3);
-        simulate::wait(self.delays.longer_step(took, Rng::new(&[self.seed, number, u64::MAX]).unit()));
+        let more = self.delays.longer_step(took, Rng::new(&[self.seed, number, u64::MAX]).unit());
+        if self.device.is_cuda() {
+            simulate::wait(more)
+        } else {
+            simulate::work(more)
+        }
         Ok(Mark::now(self.device)?)
     }
 

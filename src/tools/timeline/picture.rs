@@ -149,9 +149,9 @@ fn legend(svg: &mut String, y: f64) {
         let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{y:.1}\" font-size=\"13\" fill=\"#555\">{text}</text>", x + 4.0);
         x += width;
     };
-    entry(svg, &BATCHES, "a batch keeps its number and colour on its way down", 350.0);
+    entry(svg, &BATCHES, "a batch keeps its number and colour on its way down", 376.0);
     entry(svg, &[WAIT], "waits for the stage above", 190.0);
-    entry(svg, &[IDLE], "the model device stands idle: no batch is there", 300.0);
+    entry(svg, &[IDLE], "the model device stands idle", 300.0);
 }
 
 /// Some round moments, counted from the left edge.

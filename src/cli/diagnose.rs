@@ -1,0 +1,101 @@
+//! `myxtts diagnose`
+
+use super::profile::finish;
+use super::run_flags::RunFlags;
+use super::say;
+use super::stand::{SimulateFlags, Stand};
+use crate::config::{Config, Overrides};
+use crate::corpus;
+use crate::feed::Roles;
+use crate::simulate::Delays;
+use crate::tools::diagnose::{self, Before, Disk};
+use crate::tools::measure::{self, Measured};
+use crate::tools::report::{Finding, Section};
+use crate::tools::verdict::of_error;
+use anyhow::Result;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tch::Device;
+
+/// Look at this machine and run the real pipeline for a moment: what costs how much, and what to do about it
+///
+/// Without a corpus only the machine is looked at. Exit code 0: nothing was found; 1: warnings; 2: problems.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    run: RunFlags,
+    /// Steps of the run
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(8..=100_000))]
+    num_steps: u64,
+    #[command(flatten)]
+    simulate: SimulateFlags,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (config, delays) = (args.run.resolve(Overrides::default())?, args.simulate.delays()?);
+    // Before anything of this program is on a GPU or a core.
+    let before = Before::look();
+    let host = diagnose::look_at_host(&before.survey.cpu);
+    let usable = torchx::cuda::load().map_err(|error| error.to_string());
+    let training = &config.training;
+    let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
+    let roles = Roles::resolve(training);
+    let mut sections = diagnose::look_at_gpus(&before, &roles.as_ref().map_or(vec![], gpus), asked_for, usable);
+    sections.push(host);
+    let disk = config.data.dataset_path.is_some().then(|| disk(&config)).transpose()?.flatten();
+    let mut measured = None;
+    match (roles, &config.data.dataset_path) {
+        (Err(error), _) if asked_for => sections.push(ended(error)?),
+        (Err(error), _) => return Err(error),
+        (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
+        (Ok(_), Some(_)) => match short_run(config, delays, args.num_steps) {
+            Ok(run) => measured = Some(run),
+            Err(error) => sections.push(ended(error)?),
+        },
+    }
+    let report = diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before }));
+    finish(&report, args.json)
+}
+
+fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
+    let stand = Stand::with_config(config, delays)?;
+    stand.bar.set_length(steps * 3 / 2);
+    let measured = measure::run(&stand.around(), steps);
+    stand.bar.finish_and_clear();
+    measured
+}
+
+/// Want of memory and absent GPUs are findings; the rest are errors of this command.
+fn ended(error: anyhow::Error) -> Result<Section> {
+    let mut section = Section::new("The run");
+    let text = format!("{error:#}");
+    let no_gpu = text.contains("asks for GPU");
+    match of_error(&error, true) {
+        Some(finding) => section.findings.push(finding),
+        None if no_gpu => {
+            let fact = text.split("\nhint: ").next().unwrap_or_default().to_owned();
+            section.findings.push(Finding::problem("no-run", 1.0, fact, "`myxtts devices` shows what is there"));
+        }
+        None => return Err(error),
+    }
+    Ok(section)
+}
+
+/// GPUs of the run: the model's first.
+fn gpus(roles: &Roles) -> Vec<u32> {
+    let index = |device: Device| if let Device::Cuda(gpu) = device { Some(gpu as u32) } else { None };
+    let mut gpus: Vec<u32> = [roles.model, roles.data].into_iter().filter_map(index).collect();
+    gpus.dedup();
+    gpus
+}
+
+fn disk(config: &Config) -> Result<Option<Disk>> {
+    let Some(path) = &config.data.dataset_path else { return Ok(None) };
+    let corpus = corpus::read(path, &corpus::Options::of(&config.data)?)?;
+    let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();
+    Ok(diagnose::look_at_disk(&recordings))
+}

@@ -1,0 +1,402 @@
+//! Is the diagnosis right? Problems are planted in the real pipeline, one after the other, and each must be the first
+//! that the verdict names; a run without one must report none. `--nocapture` shows the table.
+//!
+//! Delays are multiples of this machine's own step, so that they stand out on a slow or busy one too. What other
+//! programs do to its cores is true of the machine and not of the run: `cpu-contended` counts only where it is planted.
+
+use indicatif::ProgressBar;
+use myxtts::config::{Config, DataDevice, MaxFailures, Overrides, Size};
+use myxtts::feed::{Caps, Roles};
+use myxtts::simulate::{Delay, Delays};
+use myxtts::tools::measure::{self, Measured};
+use myxtts::tools::report::Finding;
+use myxtts::tools::verdict::{Thresholds, of_error, verdict};
+use myxtts::train::{self, Known, Surroundings};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// Trains in hundredths of a second.
+const CONFIG: &str = "
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32, reference_frames: 64}
+training: {device: cpu, model_start_delay: 1}
+data: {batch_size: 3, num_workers: 2, prefetch_buffer_size: 8, val_split: 0.1, language: en, tokenizer: characters}
+";
+const CLIPS: &str = "48";
+/// What the test machine does to any run.
+const OF_THE_MACHINE: [&str; 2] = ["cpu-contended", "cpu-stolen"];
+/// Tests of time do not run beside each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+struct Plant {
+    problem: &'static str,
+    /// What must be named first; none: nothing may be.
+    code: Option<&'static str>,
+    /// Delays, in steps of a clean run.
+    slow: &'static [(&'static str, f64)],
+    change: fn(&mut Config),
+    steps: u64,
+    cores: usize,
+}
+
+const NOTHING: Plant = Plant { problem: "", code: None, slow: &[], change: |_| (), steps: 12, cores: 2 };
+
+/// On a CPU, so anywhere.
+const PLANTS: &[Plant] = &[
+    Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 1.5)], ..NOTHING },
+    Plant { problem: "slow assembling of batches", code: Some("slow-decode"), slow: &[("load", 4.0)], ..NOTHING },
+    Plant { problem: "slow disk", code: Some("slow-disk"), slow: &[("disk", 2.0)], ..NOTHING },
+    Plant {
+        problem: "too few workers",
+        code: Some("few-workers"),
+        slow: &[("load", 3.0)],
+        change: |config| config.data.num_workers = Some(1),
+        cores: 16,
+        ..NOTHING
+    },
+    Plant {
+        problem: "starved by one lock",
+        code: Some("lock-bound"),
+        slow: &[("lock", 3.0)],
+        change: |config| config.data.num_workers = Some(4),
+        ..NOTHING
+    },
+    Plant {
+        problem: "prefetch of 1",
+        code: Some("shallow-prefetch"),
+        slow: &[("hiccup", 14.0)],
+        change: |config| {
+            config.data.prefetch_buffer_size = Some(1);
+            config.data.pipeline_buffer_size = 1;
+        },
+        steps: 20,
+        ..NOTHING
+    },
+    Plant {
+        problem: "no prefetching",
+        code: Some("no-prefetch"),
+        slow: &[("features", 0.6)],
+        change: |config| config.data.prefetch_to_gpu = false,
+        ..NOTHING
+    },
+    Plant {
+        problem: "no workers",
+        code: Some("no-workers"),
+        slow: &[("load", 2.0)],
+        change: |config| config.data.use_native_loading = false,
+        ..NOTHING
+    },
+    Plant {
+        problem: "data device saturated",
+        code: Some("data-device-saturated"),
+        slow: &[("features", 3.0)],
+        ..NOTHING
+    },
+    Plant { problem: "slow transfer", code: Some("slow-transfer"), slow: &[("transfer", 3.0)], ..NOTHING },
+    Plant {
+        problem: "slow features, slower transfer",
+        code: Some("slow-transfer"),
+        slow: &[("features", 1.0), ("transfer", 3.0)],
+        ..NOTHING
+    },
+    Plant {
+        problem: "slow transfer, slower disk",
+        code: Some("slow-disk"),
+        slow: &[("transfer", 1.0), ("disk", 3.0)],
+        ..NOTHING
+    },
+    Plant { problem: "idle between steps", code: Some("host-gaps"), slow: &[("gap", 2.0)], ..NOTHING },
+    Plant {
+        problem: "jittery steps",
+        code: Some("jittery-steps"),
+        slow: &[("step-jitter", 1.0)],
+        steps: 24,
+        ..NOTHING
+    },
+    Plant {
+        problem: "padding waste",
+        code: Some("padding-waste"),
+        change: |config| {
+            config.data.pad_to_fixed_length = true;
+            config.data.max_mel_frames = 500;
+        },
+        ..NOTHING
+    },
+    Plant {
+        problem: "wrong limit: clips left out",
+        code: Some("clips-left-out"),
+        change: |config| config.data.max_mel_frames = 170,
+        ..NOTHING
+    },
+    Plant {
+        problem: "nothing held out",
+        code: Some("nothing-held-out"),
+        change: |config| (config.data.val_split, config.data.train_split) = (0.0, 1.0),
+        ..NOTHING
+    },
+    Plant { problem: "cold cache", code: Some("cold-cache"), change: elsewhere, ..NOTHING },
+    Plant {
+        problem: "cold cache, slow text",
+        code: Some("slow-text"),
+        slow: &[("text", 2.0)],
+        change: elsewhere,
+        ..NOTHING
+    },
+    Plant {
+        problem: "cold cache, slow decoding",
+        code: Some("slow-decode"),
+        slow: &[("decode", 1.5)],
+        change: elsewhere,
+        ..NOTHING
+    },
+    Plant { problem: "damaged clips", code: Some("damaged-clips"), change: damaged, ..NOTHING },
+    Plant { problem: "CPU hog beside it", code: Some("cpu-contended"), change: hog, steps: 24, ..NOTHING },
+    Plant { problem: "none: late batches, deep buffers", slow: &[("hiccup", 4.0)], steps: 20, ..NOTHING },
+    Plant { problem: "none: a slower step", slow: &[("step", 2.0)], ..NOTHING },
+    Plant { problem: "none: a slower transfer that is hidden", slow: &[("transfer", 0.2)], ..NOTHING },
+    NOTHING,
+    NOTHING,
+];
+
+/// Marks for the bench, which knows folders.
+fn elsewhere(config: &mut Config) {
+    config.data.cache_dir = Some("elsewhere".into());
+}
+
+fn damaged(config: &mut Config) {
+    config.data.dataset_path = Some("damaged".into());
+}
+
+fn hog(config: &mut Config) {
+    config.training.checkpoint_dir = "hog".into();
+}
+
+struct Bench {
+    dir: TempDir,
+    base: Config,
+    /// Milliseconds of a clean step.
+    step_ms: f64,
+}
+
+impl Bench {
+    fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (corpus, file) = (dir.path().join("corpus"), dir.path().join("config.yaml"));
+        let args = ["sample-corpus", corpus.to_str().unwrap(), "--clips", CLIPS, "--voice", "formant"];
+        assert!(Command::new(env!("CARGO_BIN_EXE_myxtts")).args(args).status().unwrap().success());
+        damage(&corpus, &dir.path().join("damaged"));
+        fs::write(&file, text).unwrap();
+        let mut base = Config::resolve(Some(&file), Overrides::default()).unwrap();
+        base.data.dataset_path = Some(corpus);
+        base.data.cache_dir = Some(dir.path().join("cache"));
+        let mut bench = Bench { dir, base, step_ms: 1.0 };
+        let (measured, _) = bench.run(&NOTHING); // also fills the cache
+        bench.step_ms = measured.unwrap().step_ms.mean.clamp(10.0, 400.0);
+        bench
+    }
+
+    fn delays(&self, plant: &Plant) -> Delays {
+        let delay = |(stage, steps): &(&str, f64)| -> Delay {
+            let text = match *stage {
+                "step-jitter" => format!("{stage}={}%", steps * 100.0),
+                _ => format!("{stage}={:.3}ms", steps * self.step_ms),
+            };
+            text.parse().unwrap()
+        };
+        Delays::of(&plant.slow.iter().map(delay).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn config(&self, plant: &Plant) -> (Config, Vec<Hog>) {
+        let mut config = self.base.clone();
+        (plant.change)(&mut config);
+        let inside = |path: &Option<PathBuf>| path.as_ref().map(|path| self.dir.path().join(path));
+        (config.data.dataset_path, config.data.cache_dir) =
+            (inside(&config.data.dataset_path), inside(&config.data.cache_dir));
+        if config.data.cache_dir.as_ref().is_some_and(|dir| dir.ends_with("elsewhere")) {
+            let _ = fs::remove_dir_all(config.data.cache_dir.as_ref().unwrap());
+        }
+        config.data.max_failures = MaxFailures::Percent(50.0);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let hogs = if config.training.checkpoint_dir == Path::new("hog") { cores * 3 } else { 0 };
+        (config, (0..hogs).map(|_| Hog::start()).collect())
+    }
+
+    /// The run, or the finding that ended it.
+    fn run(&self, plant: &Plant) -> (Result<Measured, Finding>, f64) {
+        let began = Instant::now();
+        let (config, _hogs) = self.config(plant);
+        let (delays, stop, bar) = (self.delays(plant), AtomicBool::new(false), ProgressBar::hidden());
+        let roles = Roles::resolve(&config.training).unwrap();
+        let caps = Caps::apply(&config.training, roles).unwrap();
+        let data = train::prepare_slowed(&config, Known::Nothing, &|_| (), &stop, delays).unwrap();
+        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let measured = measure::run(&around, plant.steps);
+        let measured = measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap());
+        (measured, began.elapsed().as_secs_f64())
+    }
+
+    /// A line of the table, and whether it is right.
+    fn judge(&self, plant: &Plant) -> (String, bool) {
+        let (measured, seconds) = self.run(plant);
+        let found = match measured {
+            Ok(mut measured) => {
+                measured.host.iter_mut().for_each(|host| host.cores = plant.cores);
+                verdict(&measured, &Thresholds::default())
+            }
+            Err(finding) => vec![finding],
+        };
+        let expected = |finding: &&Finding| plant.code == Some(finding.code) || !OF_THE_MACHINE.contains(&finding.code);
+        let first = found.iter().find(expected);
+        let right = first.map(|finding| finding.code) == plant.code;
+        let name = |finding: &Finding| format!("{} {:.0} %", finding.code, finding.cost * 100.0);
+        let rest = found.iter().filter(|finding| first != Some(finding)).map(name).collect::<Vec<_>>().join(", ");
+        let problem = if plant.problem.is_empty() { "none" } else { plant.problem };
+        let (wanted, mark) = (plant.code.unwrap_or("–"), if right { "yes" } else { "NO" });
+        let line = format!("| {problem} | {wanted} | {} | {mark} | {rest} |", first.map_or("–".into(), name));
+        println!("{line}  <!-- {seconds:.1} s -->");
+        first.iter().filter(|_| !right).for_each(|finding| println!("     {}", finding.fact));
+        (line, right)
+    }
+
+    fn judge_all(&self, plants: &[Plant]) {
+        println!(
+            "one clean step takes {:.1} ms\n| planted | expected | first finding | right | besides |",
+            self.step_ms
+        );
+        println!("|---|---|---|---|---|");
+        let wrong: Vec<String> =
+            plants.iter().map(|plant| self.judge(plant)).filter(|(_, right)| !right).map(|(line, _)| line).collect();
+        println!("{} of {} right", plants.len() - wrong.len(), plants.len());
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}
+
+/// A copy of the corpus, of which three recordings end after their header.
+fn damage(corpus: &Path, into: &Path) {
+    assert!(Command::new("cp").arg("-r").args([corpus, into]).status().unwrap().success());
+    let mut recordings: Vec<PathBuf> =
+        fs::read_dir(into.join("wavs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    recordings.sort();
+    for path in &recordings[..3] {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..20]).unwrap();
+    }
+}
+
+/// Another program that takes a core.
+struct Hog(Child);
+
+impl Hog {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        Hog(command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn planted_problems_are_named_first_and_clean_runs_report_none() {
+    let _alone = ALONE.lock().unwrap();
+    Bench::new(CONFIG).judge_all(PLANTS);
+}
+
+/// `MYXTTS_CLEAN_RUNS=20 cargo test --release --test diagnosis clean_runs -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes"]
+fn clean_runs_raise_no_alarm() {
+    let _alone = ALONE.lock().unwrap();
+    let runs = std::env::var("MYXTTS_CLEAN_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(20);
+    Bench::new(CONFIG).judge_all(&(0..runs).map(|_| NOTHING).collect::<Vec<_>>());
+}
+
+/// A voice large enough to keep a GPU busy, on a corpus that is small enough to be made in seconds.
+const GPU_CONFIG: &str = "
+model: {size: tiny}
+training: {device: cuda, model_start_delay: 2}
+data: {batch_size: 24, num_workers: 2, prefetch_buffer_size: 8, val_split: 0.1, language: en, tokenizer: characters}
+";
+
+const GPU: Plant = Plant { steps: 60, ..NOTHING };
+const GPU_PLANTS: &[Plant] = &[
+    GPU,
+    Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 2.0)], ..GPU },
+    Plant { problem: "slow disk", code: Some("slow-disk"), slow: &[("disk", 2.0)], ..GPU },
+    Plant {
+        problem: "too few workers",
+        code: Some("few-workers"),
+        slow: &[("load", 3.0)],
+        change: |config| config.data.num_workers = Some(1),
+        cores: 16,
+        ..GPU
+    },
+    Plant {
+        problem: "starved by one lock",
+        code: Some("lock-bound"),
+        slow: &[("lock", 3.0)],
+        change: |config| config.data.num_workers = Some(4),
+        ..GPU
+    },
+    Plant { problem: "slow copy to the GPU", code: Some("slow-copy"), slow: &[("copy", 3.0)], ..GPU },
+    Plant { problem: "data device saturated", code: Some("data-device-saturated"), slow: &[("features", 3.0)], ..GPU },
+    Plant { problem: "slow transfer", code: Some("slow-transfer"), slow: &[("transfer", 3.0)], ..GPU },
+    Plant {
+        problem: "features on the CPU",
+        code: Some("cpu-features"),
+        slow: &[("features", 3.0)],
+        change: |config| config.training.data_device = DataDevice::Cpu,
+        ..GPU
+    },
+    Plant { problem: "idle between steps", code: Some("host-gaps"), slow: &[("gap", 2.0)], ..GPU },
+    Plant { problem: "jittery steps", code: Some("jittery-steps"), slow: &[("step-jitter", 1.0)], ..GPU },
+    Plant {
+        problem: "launch-bound: tiny batches, graphs off",
+        code: Some("launch-bound"),
+        change: |config| (config.training.enable_xla, config.data.batch_size) = (false, 2),
+        ..GPU
+    },
+    Plant {
+        problem: "no prefetching",
+        code: Some("no-prefetch"),
+        slow: &[("features", 0.6)],
+        change: |config| config.data.prefetch_to_gpu = false,
+        ..GPU
+    },
+    Plant {
+        problem: "padding waste",
+        code: Some("padding-waste"),
+        change: |config| {
+            config.data.pad_to_fixed_length = true;
+            config.data.max_mel_frames = 500;
+        },
+        ..GPU
+    },
+    GPU,
+    // Last: a cap holds for the process.
+    Plant {
+        problem: "cap too small",
+        code: Some("cap-too-small"),
+        change: |config| {
+            config.model.size = Size::Tiny;
+            config.training.enable_memory_isolation = true;
+            (config.training.data_gpu_memory, config.training.model_gpu_memory) = (Some(64), Some(128));
+        },
+        ..GPU
+    },
+];
+
+#[test]
+#[ignore = "needs a GPU"]
+fn planted_problems_are_named_on_a_gpu() {
+    let _alone = ALONE.lock().unwrap();
+    Bench::new(GPU_CONFIG).judge_all(GPU_PLANTS);
+}
