@@ -9,6 +9,7 @@ mod config;
 mod configure;
 mod devices;
 mod diagnose;
+mod fix;
 mod layout;
 mod prepare;
 mod profile;
@@ -70,6 +71,8 @@ enum Command {
     Analyze(Box<analyze::Args>),
     /// Find settings for this machine and corpus by trying them, and write a config
     Configure(Box<configure::Args>),
+    /// Diagnose, find better settings, verify them, and print the train command
+    Fix(Box<fix::Args>),
     /// Check a configuration against this machine and corpus
     Validate(Box<validate::Args>),
     /// List GPUs, their memory, links and topology
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(*args),
         Command::Analyze(args) => analyze::run(&args),
         Command::Configure(args) => configure::run(&args),
+        Command::Fix(args) => fix::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

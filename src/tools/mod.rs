@@ -6,6 +6,7 @@ pub mod check;
 pub mod configure;
 pub mod devices;
 pub mod diagnose;
+pub mod fix;
 pub mod measure;
 pub mod profile;
 pub mod report;
