@@ -10,6 +10,7 @@ mod keys;
 mod layer;
 mod model;
 mod preset;
+mod reference;
 mod training;
 mod yaml;
 
@@ -18,6 +19,7 @@ pub use data::{CacheContent, CorpusFormat, Data, LongClips, MaxFailures, Tokeniz
 pub use error::{Error, Origin};
 pub use flags::Overrides;
 pub use model::{Model, Size, VOICE_HEAD_CHANNELS};
+pub use reference::reference;
 pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 
 use layer::Layer;

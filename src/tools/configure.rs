@@ -94,7 +94,7 @@ pub fn configure(around: &Surroundings, utterances: &[Utterance], options: Optio
     let bench = Bench::new(around, options);
     let mut config = without_brakes(around.config);
     let mut choices = unbraked(around.config, &config);
-    let asked_frames = around.data.budget.frames;
+    let asked_frames = asked(around);
     let found = bench.sizes(&config, asked_frames)?;
     let Some(knee) = found.knee(asked_frames).cloned() else {
         let (frames, why) = found.too_large.clone().unwrap_or((asked_frames, "no size was tried".into()));
@@ -118,6 +118,12 @@ pub fn configure(around: &Surroundings, utterances: &[Utterance], options: Optio
     Ok(Tuned { config, choices, found, chosen, tried, gpus, verified, on_gpu, asked_frames, seconds })
 }
 
+/// Frames a batch as it was asked for; of a padded one, without the padding.
+fn asked(around: &Surroundings) -> usize {
+    let (data, batch_size) = (around.data, around.config.data.batch_size);
+    if data.budget.padded { Budget::packed(data.train.lengths(), batch_size).frames } else { data.budget.frames }
+}
+
 /// Switches that no measurement needs to decide: off, the device waits for what could be done beside it.
 fn without_brakes(config: &Config) -> Config {
     let mut config = config.clone();
@@ -129,7 +135,7 @@ fn without_brakes(config: &Config) -> Config {
 }
 
 fn unbraked(before: &Config, after: &Config) -> Vec<Choice> {
-    let reason = "on in every trial: work beside the step, and no padding";
+    let reason = "as in every trial: packed batches, made beside the step";
     let switches = [
         ("data.use_native_loading", before.data.use_native_loading, after.data.use_native_loading),
         ("data.prefetch_to_gpu", before.data.prefetch_to_gpu, after.data.prefetch_to_gpu),
@@ -573,4 +579,43 @@ pub fn head(tuned: &Tuned, roles: Roles) -> Vec<String> {
         format!("Written by `myxtts configure` on {on}: {speed:.0} seconds of speech a second when it was tried."),
         "Each value stands beside the measurement it was chosen by. A flag wins over it.".into(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::{self, sample};
+    use crate::feed::Caps;
+    use crate::simulate::Delays;
+    use crate::train::{self, Known};
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    const TINY: &str = "
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
+training: {device: cpu}
+data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characters}
+";
+
+    /// Every size takes more than there is: each is tried, stepped back from, and the last word says what to do.
+    #[test]
+    fn a_limit_that_nothing_fits_into_is_stepped_back_from_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let corpus_dir = dir.path().join("corpus");
+        let options = sample::Options { clips: 8, voice: sample::Voice::Formant, ..sample::Options::default() };
+        sample::write(&corpus_dir, &options, &|_| std::ops::ControlFlow::Continue(())).unwrap();
+        let mut config = Config::parse(TINY, Path::new("a.yaml")).unwrap();
+        config.data.dataset_path = Some(corpus_dir.clone());
+        let (stop, bar) = (AtomicBool::new(false), indicatif::ProgressBar::hidden());
+        let data = train::prepare(&config, Known::Nothing, &|_| (), &stop).unwrap();
+        let (roles, caps) = (Roles { data: Device::Cpu, model: Device::Cpu }, Caps::default());
+        let (began, delays) = (Instant::now(), Delays::default());
+        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let host_limit = Some(HostLimit { mib: 1.0 });
+        let options = Options { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
+        let utterances = corpus::read(&corpus_dir, &corpus::Options::default()).unwrap().utterances;
+        let error = configure(&around, &utterances, options).err().expect("nothing fits").to_string();
+        assert!(error.starts_with("not even ") && error.contains("MiB, and 1 are there"), "{error}");
+        assert!(error.contains("enable_gradient_checkpointing"), "{error}");
+    }
 }

@@ -99,3 +99,29 @@ fn configure_writes_what_train_loads_and_overwrites_nothing() {
     let lost = bench.error(&[&run[..], &["-o", "no/such/tuned.yaml"]].concat());
     assert!(lost.contains("no such folder"), "{lost}");
 }
+
+#[test]
+fn fix_says_what_was_wrong_and_what_to_type() {
+    let bench = Bench::with_corpus();
+    let run = ["fix", "--config", "config.yaml", "--train-data", "corpus", "--enable-static-shapes"];
+    let (fixed, code) = json(&bench, &[&run[..], &["--seconds", "3", "--trials", "2", "--num-steps", "8"]].concat());
+    assert!(code <= 2, "{fixed:#}");
+    assert_eq!(fixed["figures"]["command"], "myxtts train --config tuned.yaml");
+    let found = fixed["sections"][0]["rows"]["padding-waste"].as_str().unwrap_or_default().to_owned();
+    assert!(found.ends_with("(gone)"), "{:#}", fixed["sections"][0]);
+    bench.ok(&["validate", "--config", "tuned.yaml"]);
+}
+
+/// The allocator really says no, in the middle of a step or of its capture.
+#[test]
+#[ignore = "needs a GPU"]
+fn configure_steps_back_from_a_full_gpu() {
+    let bench = Bench::with_corpus();
+    let caps = ["--enable-memory-isolation", "--data-gpu-memory", "256", "--model-gpu-memory", "256"];
+    let run =
+        ["configure", "--train-data", "corpus", "--model-size", "normal", "--batch-size", "16", "--seconds", "60"];
+    let (found, code) = json(&bench, &[&run[..], &caps, &["--device", "cuda", "-o", "tuned.yaml"]].concat());
+    assert!(code <= 1, "{found:#}");
+    assert!(found["figures"]["too_large"][1].as_str().is_some(), "{found:#}");
+    bench.ok(&["train", "--config", "tuned.yaml", "--steps", "12", "--checkpoint-dir", "run"]);
+}
