@@ -219,10 +219,16 @@ impl<'a> Bench<'a> {
         let total: usize = lengths.iter().map(|length| length.frames + GAP).sum();
         let least = (longest + GAP).next_multiple_of(64);
         let most = (total / STEPS_OF_AN_EPOCH).max(asked).max(least);
-        // The one below what was asked for shows whether less would do.
-        search((asked / 2).max(least), Bounds { least, most, trials: self.options.trials }, |frames| {
-            self.size(config, frames)
-        })
+        let bounds = Bounds { least, most, trials: self.options.trials };
+        let mut found = search(asked, bounds, |frames| self.size(config, frames))?;
+        // One below what was asked for shows whether less would do.
+        let half = (asked / 2).max(least);
+        if found.trials.first().is_some_and(|smallest| smallest.asked > half)
+            && let Attempt::Fits(trial) = self.size(config, half)?
+        {
+            found.trials.insert(0, *trial);
+        }
+        Ok(found)
     }
 
     fn size(&self, config: &Config, frames: usize) -> Result<Attempt> {
