@@ -5,7 +5,7 @@ PROFILE := --release   # one profile for everything: LibTorch's bindings are com
 BIN := target/release/myxtts
 DEMO := demo
 
-.PHONY: demo test build setup gpu-test bench-frontend
+.PHONY: demo test build setup docs gpu-test bench-frontend
 
 setup:
 	@scripts/setup.sh
@@ -29,6 +29,10 @@ test: setup
 	$(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
 	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+
+# The one page of docs/ that comes from the code.
+docs: build
+	$(BIN) config --reference > docs/configuration.md
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup

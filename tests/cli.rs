@@ -6,6 +6,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+#[path = "cli/tuning.rs"]
+mod tuning;
+
 /// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.
 const CONFIG: &str = "
 model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}

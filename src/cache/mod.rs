@@ -149,6 +149,18 @@ pub fn prepare(
     open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop, Delays::default())
 }
 
+/// What there is already, where all of it is there. Builds nothing.
+pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<Report> {
+    let (progress, stop) = (|_| (), AtomicBool::new(false));
+    let look = |job: &Job| {
+        let cache = Cache::open(job, &job.identity()).filter(|cache| cache.is_current(job.looked_at))?;
+        report(job, cache, Counts::default(), 0).ok()
+    };
+    let (_, report) =
+        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, Delays::default()), look).ok()??;
+    Some(report)
+}
+
 fn open_looking_at(
     looked_at: usize,
     utterances: &[Utterance],
@@ -158,8 +170,22 @@ fn open_looking_at(
     stop: &AtomicBool,
     delays: Delays,
 ) -> Result<(Cache, Report), Error> {
+    with_job(looked_at, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
+}
+
+/// Who watches a build, who ends it, and what slows it down.
+type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, Delays);
+
+fn with_job<T>(
+    looked_at: usize,
+    utterances: &[Utterance],
+    tokenizer: &Tokenizer,
+    config: &Config,
+    (progress, stop, delays): Watcher,
+    work: impl FnOnce(&Job) -> T,
+) -> Result<T, Error> {
     let (data, settings) = (&config.data, Settings::new(config));
-    let kept = if data.enable_caching { kept_dir(data) } else { scratch_dir() };
+    let kept = folder_of(data);
     let job = Job {
         utterances,
         tokenizer,
@@ -175,12 +201,17 @@ fn open_looking_at(
         stop,
         delays,
     };
-    let opened = build_missing(&job);
+    let done = work(&job);
     if !data.enable_caching {
         // The maps hold the shards until the run ends, whether or not they have a name.
         let _ = fs::remove_dir_all(&kept);
     }
-    opened
+    Ok(done)
+}
+
+/// Where a run's features go: the cache, or a folder of this process that goes when it is over.
+pub fn folder_of(data: &Data) -> PathBuf {
+    if data.enable_caching { kept_dir(data) } else { scratch_dir() }
 }
 
 /// The next `open` reads every recording and every shard of these settings in full, whatever their times say.

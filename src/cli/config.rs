@@ -1,6 +1,6 @@
 //! `myxtts config`: what a run would use, after presets, file and flags.
 
-use crate::config::{Config, OptimizationLevel, Overrides, Size};
+use crate::config::{Config, OptimizationLevel, Overrides, Size, reference};
 use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,6 +18,9 @@ pub struct Args {
     /// Preset of mixed precision and graph capture
     #[arg(long, value_name = "LEVEL")]
     optimization_level: Option<OptimizationLevel>,
+    /// Every key as a page of Markdown: default, accepted values, other names, meaning
+    #[arg(long, conflicts_with_all = ["json", "check"])]
+    reference: bool,
     /// JSON instead of YAML
     #[arg(long)]
     json: bool,
@@ -30,7 +33,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("model.size", args.model_size).set("training.optimization_level", args.optimization_level);
     let config = Config::resolve(args.config.as_deref(), flags)?;
-    if !args.check {
+    if args.reference {
+        std::io::stdout().write_all(reference().as_bytes()).context("cannot print the reference")?;
+    } else if !args.check {
         let text = if args.json { serde_json::to_string_pretty(&config)? + "\n" } else { config.to_yaml() };
         std::io::stdout().write_all(text.as_bytes()).context("cannot print the config")?;
     }

@@ -10,7 +10,7 @@ use crate::feed::Roles;
 use crate::simulate::Delays;
 use crate::tools::diagnose::{self, Before, Disk};
 use crate::tools::measure::{self, Measured};
-use crate::tools::report::{Finding, Section};
+use crate::tools::report::{Finding, Report, Section};
 use crate::tools::verdict::of_error;
 use anyhow::Result;
 use serde_json::json;
@@ -36,7 +36,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (config, delays) = (args.run.resolve(Overrides::default())?, args.simulate.delays()?);
+    let report = examine(args.run.resolve(Overrides::default())?, args.simulate.delays()?, args.num_steps)?;
+    finish(&report, args.json)
+}
+
+/// The machine, then a short run on it.
+pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
     // Before anything of this program is on a GPU or a core.
     let before = Before::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
@@ -56,13 +61,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (Err(_), _) if before.survey.reason.is_some() => {}
         (Err(error), _) => sections.push(ended(error)?),
         (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
-        (Ok(_), Some(_)) => match short_run(config, delays, args.num_steps) {
+        (Ok(_), Some(_)) => match short_run(config, delays, steps) {
             Ok(run) => measured = Some(run),
             Err(error) => sections.push(ended(error)?),
         },
     }
-    let report = diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before }));
-    finish(&report, args.json)
+    Ok(diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before })))
 }
 
 fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {

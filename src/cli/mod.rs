@@ -1,14 +1,17 @@
 //! The command line. One file a command; each parses, calls the library, and prints.
 
 mod align;
+mod analyze;
 mod bench;
 mod cache;
 mod check;
 mod completions;
 mod config;
+mod configure;
 mod devices;
 mod diagnose;
 mod eval;
+mod fix;
 mod flow_flags;
 mod layout;
 mod prepare;
@@ -20,6 +23,7 @@ mod serve;
 mod stand;
 mod synth;
 mod train;
+mod validate;
 mod voice;
 
 use crate::cache::Error as CacheError;
@@ -76,6 +80,14 @@ enum Command {
     Diagnose(Box<diagnose::Args>),
     /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
+    /// Measure the data path stage by stage: what caps it, and what would help
+    Analyze(Box<analyze::Args>),
+    /// Find settings for this machine and corpus by trying them, and write a config
+    Configure(Box<configure::Args>),
+    /// Diagnose, find better settings, verify them, and print the train command
+    Fix(Box<fix::Args>),
+    /// Check a configuration against this machine and corpus
+    Validate(Box<validate::Args>),
     /// List GPUs, their memory, links and topology
     Devices(devices::Args),
     /// Print the resolved configuration
@@ -101,6 +113,10 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Bench(args) => bench::run(*args),
+        Command::Analyze(args) => analyze::run(&args),
+        Command::Configure(args) => configure::run(&args),
+        Command::Fix(args) => fix::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
         Command::SampleCorpus(args) => sample_corpus::run(args),

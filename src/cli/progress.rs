@@ -4,8 +4,8 @@ use super::{INTERRUPTED, say};
 use crate::cache::Progress;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A bar that counts to `total`, with rate and time left.
@@ -43,8 +43,13 @@ pub fn of_cache(bar: &ProgressBar) -> impl Fn(Progress) + Sync + '_ {
     }
 }
 
-/// A flag that Ctrl-C (or SIGTERM) sets. The second one ends the program at once, which loses nothing that was saved.
+/// A flag that Ctrl-C (or SIGTERM) sets, the same for all who ask. The second one ends the program at once, which loses
+/// nothing that was saved.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        return Ok(flag.clone());
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     ctrlc::set_handler(move || {
@@ -54,5 +59,5 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
         say("\nstopping where nothing is lost; once more to stop at once");
     })
     .context("cannot listen for Ctrl-C")?;
-    Ok(stop)
+    Ok(FLAG.get_or_init(|| stop).clone())
 }

@@ -2,7 +2,7 @@
 //! the presets.
 
 use super::layout::Layout;
-use crate::config::{Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
+use crate::config::{self, Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -135,7 +135,16 @@ impl RunFlags {
     }
 
     /// `flags`: what the command itself sets.
-    pub fn resolve(&self, mut flags: Overrides) -> Result<Config> {
+    pub fn resolve(&self, flags: Overrides) -> Result<Config> {
+        Ok(Config::resolve(self.data.config(), self.over(flags))?)
+    }
+
+    /// The same, with everything that is wrong in the error.
+    pub fn resolve_or_list(&self) -> Result<Config, Vec<config::Error>> {
+        Config::resolve_or_list(self.data.config(), self.over(Overrides::default()))
+    }
+
+    fn over(&self, mut flags: Overrides) -> Overrides {
         self.data.set(&mut flags);
         let padded = match (self.enable_static_shapes, self.disable_static_shapes) {
             (false, false) => None,
@@ -161,6 +170,6 @@ impl RunFlags {
             .set("training.data_gpu_memory", self.data_gpu_memory)
             .set("training.model_gpu_memory", self.model_gpu_memory)
             .set("training.model_start_delay", self.model_start_delay);
-        Ok(Config::resolve(self.data.config(), flags)?)
+        flags
     }
 }

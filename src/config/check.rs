@@ -13,7 +13,8 @@ const HEAD_CHANNELS_MAX: i64 = 256;
 /// A single rule: which keys it is about, and what is wrong where it is broken.
 type Finding = Option<(&'static [&'static str], String)>;
 
-pub(super) fn consistent(config: &Config, given: &Layer) -> Result<(), Error> {
+/// Every rule that is broken, but those about keys whose values were refused already.
+pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
     let rules = [
         text_heads,
         decoder_heads,
@@ -29,10 +30,16 @@ pub(super) fn consistent(config: &Config, given: &Layer) -> Result<(), Error> {
         device,
         caps,
     ];
-    match rules.iter().find_map(|rule| rule(config)) {
-        Some((names, what)) => Err(Error::invalid(given.blame(names), what)),
-        None => Ok(()),
+    // Of a key that is wrong already, nothing more can be said.
+    let mut blamed = Vec::new();
+    let mut wrong = Vec::new();
+    for (names, what) in rules.iter().filter_map(|rule| rule(config)) {
+        if !names.iter().any(|name| given.is_refused(name) || blamed.contains(name)) {
+            wrong.push(Error::invalid(given.blame(names), what));
+        }
+        blamed.extend(names);
     }
+    wrong
 }
 
 fn text_heads(config: &Config) -> Finding {

@@ -5,11 +5,15 @@ use super::error::{Error, Origin};
 use super::keys::{self, Key, SECTIONS};
 use super::yaml::{self, Node, Pair};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 #[derive(Default)]
-pub(super) struct Layer(BTreeMap<&'static str, Given>);
+pub(super) struct Layer {
+    given: BTreeMap<&'static str, Given>,
+    /// Keys whose value was wrong: what else is said of them would be a guess.
+    refused: BTreeSet<&'static str>,
+}
 
 struct Given {
     value: Value,
@@ -19,20 +23,31 @@ struct Given {
 }
 
 impl Layer {
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|cause| Error::Read { path: path.into(), cause })?;
-        Self::parse(&text, path)
+    /// What a file gives, and everything that is wrong with it; what is wrong is left out.
+    pub fn read(path: &Path, wrong: &mut Vec<Error>) -> Self {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, path, wrong),
+            Err(cause) => {
+                wrong.push(Error::Read { path: path.into(), cause });
+                Self::default()
+            }
+        }
     }
 
     /// `path` is for messages only.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        let root = yaml::parse(text)
-            .map_err(|problem| Error::invalid(Origin::File { path: path.into(), line: problem.line }, problem.what))?;
+    pub fn parse(text: &str, path: &Path, wrong: &mut Vec<Error>) -> Self {
         let mut layer = Self::default();
-        for (section, pair) in pairs(root, path)? {
-            layer.add(section, pair, path)?;
+        match yaml::parse(text) {
+            Ok(root) => {
+                for (section, pair) in pairs(root, path, wrong) {
+                    wrong.extend(layer.add(section, pair, path).err());
+                }
+            }
+            Err(problem) => {
+                wrong.push(Error::invalid(Origin::File { path: path.into(), line: problem.line }, problem.what));
+            }
         }
-        Ok(layer)
+        layer
     }
 
     fn add(&mut self, section: &str, pair: Pair, path: &Path) -> Result<(), Error> {
@@ -41,32 +56,39 @@ impl Layer {
             let near = keys::suggest_key(&pair.key);
             return Err(Error::invalid(origin, format!("unknown key `{}` in `{section}`; {near}", pair.key)));
         };
-        let given = Given::checked(key, pair.key, &pair.value.into_value(), origin)?;
-        if let Some(other) = self.0.get(key.name).filter(|other| other.value != given.value) {
+        let given = Given::checked(key, pair.key, &pair.value.into_value(), origin).inspect_err(|_| {
+            self.refused.insert(key.name);
+        })?;
+        if let Some(other) = self.given.get(key.name).filter(|other| other.value != given.value) {
             return Err(contradiction(given, other));
         }
-        self.0.insert(key.name, given);
+        self.given.insert(key.name, given);
         Ok(())
     }
 
     /// A later flag wins over an earlier one.
     pub fn set(&mut self, key: &'static Key, value: &Value, origin: Origin) -> Result<(), Error> {
-        self.0.insert(key.name, Given::checked(key, key.name.into(), value, origin)?);
+        self.given.insert(key.name, Given::checked(key, key.name.into(), value, origin)?);
         Ok(())
     }
 
     /// Values of `above` win.
     pub fn overlay(&mut self, above: Layer) {
-        self.0.extend(above.0);
+        self.refused.retain(|name| !above.given.contains_key(name));
+        self.given.extend(above.given);
     }
 
     pub fn value(&self, name: &str) -> Option<&Value> {
-        self.0.get(name).map(|given| &given.value)
+        self.given.get(name).map(|given| &given.value)
+    }
+
+    pub fn is_refused(&self, name: &str) -> bool {
+        self.refused.contains(name)
     }
 
     /// Where to send the user when these keys do not go together: the origin of the strongest of them.
     pub fn blame(&self, names: &[&str]) -> Origin {
-        let origins = names.iter().filter_map(|name| self.0.get(name)).map(|given| &given.origin);
+        let origins = names.iter().filter_map(|name| self.given.get(name)).map(|given| &given.origin);
         origins.max().cloned().unwrap_or(Origin::Preset)
     }
 }
@@ -85,29 +107,33 @@ impl Given {
 }
 
 /// The keys of all sections, each with the section it was written in. An empty file or section has none.
-fn pairs(root: Node, path: &Path) -> Result<Vec<(&'static str, Pair)>, Error> {
+fn pairs(root: Node, path: &Path, wrong: &mut Vec<Error>) -> Vec<(&'static str, Pair)> {
     let sections = match root {
         Node::Map(sections) => sections,
-        Node::Leaf(Value::Null) => return Ok(Vec::new()),
+        Node::Leaf(Value::Null) => return Vec::new(),
         Node::Leaf(value) => {
             let what = format!("is {}, not a config; expected the sections model, training and data", show(&value));
-            return Err(Error::invalid(Origin::File { path: path.into(), line: None }, what));
+            wrong.push(Error::invalid(Origin::File { path: path.into(), line: None }, what));
+            return Vec::new();
         }
     };
     let mut all = Vec::new();
     for section in sections {
         let origin = Origin::line(path, section.line);
-        let name = section_name(&section.key).ok_or_else(|| stray(&section.key, &origin))?;
+        let Some(name) = section_name(&section.key) else {
+            wrong.push(stray(&section.key, &origin));
+            continue;
+        };
         match section.value {
             Node::Map(pairs) => all.extend(pairs.into_iter().map(|pair| (name, pair))),
             Node::Leaf(Value::Null) => {}
             Node::Leaf(value) => {
                 let what = format!("section `{name}` is {}; accepted: keys below it, indented", show(&value));
-                return Err(Error::invalid(origin, what));
+                wrong.push(Error::invalid(origin, what));
             }
         }
     }
-    Ok(all)
+    all
 }
 
 fn section_name(name: &str) -> Option<&'static str> {
@@ -134,7 +160,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Result<Layer, Error> {
-        Layer::parse(text, Path::new("a.yaml"))
+        let mut wrong = Vec::new();
+        let layer = Layer::parse(text, Path::new("a.yaml"), &mut wrong);
+        wrong.into_iter().next().map_or(Ok(layer), Err)
     }
 
     fn message(text: &str) -> String {
@@ -187,8 +215,9 @@ mod tests {
         assert!(message("data: 3").starts_with("a.yaml:1: section `data` is 3;"));
         assert!(message("data:\n\tbatch_size: 3").starts_with("a.yaml:2: not YAML: tabs"));
         assert!(parse("").is_ok() && parse("# later\n").is_ok() && parse("data:\n").is_ok());
-        let missing = Layer::read(Path::new("no/such.yaml")).err().map(|error| error.to_string());
-        assert!(missing.is_some_and(|text| text.starts_with("no/such.yaml: cannot read the config: ")));
+        let mut wrong = Vec::new();
+        Layer::read(Path::new("no/such.yaml"), &mut wrong);
+        assert!(wrong[0].to_string().starts_with("no/such.yaml: cannot read the config: "));
     }
 
     proptest! {

@@ -10,6 +10,7 @@ mod keys;
 mod layer;
 mod model;
 mod preset;
+mod reference;
 mod training;
 mod yaml;
 
@@ -18,6 +19,7 @@ pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailur
 pub use error::{Error, Origin};
 pub use flags::Overrides;
 pub use model::{Model, Size, VOICE_HEAD_CHANNELS};
+pub use reference::reference;
 pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 
 use layer::Layer;
@@ -41,9 +43,18 @@ impl Default for Config {
 
 impl Config {
     pub fn resolve(file: Option<&Path>, flags: Overrides) -> Result<Self, Error> {
-        let mut given = file.map(Layer::read).transpose()?.unwrap_or_default();
-        given.overlay(flags.into_layer()?);
-        Self::build(&given)
+        Self::resolve_or_list(file, flags).map_err(first)
+    }
+
+    /// The same, with everything that is wrong in the error: at least one thing.
+    pub fn resolve_or_list(file: Option<&Path>, flags: Overrides) -> Result<Self, Vec<Error>> {
+        let mut wrong = Vec::new();
+        let mut given = file.map(|file| Layer::read(file, &mut wrong)).unwrap_or_default();
+        match flags.into_layer() {
+            Ok(above) => given.overlay(above),
+            Err(error) => wrong.push(error),
+        }
+        Self::build(&given, wrong)
     }
 
     /// Reads what `to_yaml` wrote. A key that this version has and the writing one had not gets its preset.
@@ -67,10 +78,19 @@ impl Config {
 
     #[cfg(test)]
     pub(crate) fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        Self::build(&Layer::parse(text, path)?)
+        let mut wrong = Vec::new();
+        let given = Layer::parse(text, path, &mut wrong);
+        Self::build(&given, wrong).map_err(first)
     }
 
-    fn build(given: &Layer) -> Result<Self, Error> {
+    /// `wrong`: what was found so far.
+    fn build(given: &Layer, mut wrong: Vec<Error>) -> Result<Self, Vec<Error>> {
+        let config = Self::tree(given).map_err(|error| vec![error])?;
+        wrong.extend(check::contradictions(&config, given));
+        if wrong.is_empty() { Ok(config) } else { Err(wrong) }
+    }
+
+    fn tree(given: &Layer) -> Result<Self, Error> {
         let mut tree = serde_json::to_value(preset::choose(given))?;
         for (section, table) in keys::SECTIONS {
             for key in table {
@@ -79,10 +99,12 @@ impl Config {
                 }
             }
         }
-        let config = serde_json::from_value(tree)?;
-        check::consistent(&config, given)?;
-        Ok(config)
+        Ok(serde_json::from_value(tree)?)
     }
+}
+
+fn first(wrong: Vec<Error>) -> Error {
+    wrong.into_iter().next().expect("a list of errors is not empty")
 }
 
 #[cfg(test)]

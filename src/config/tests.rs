@@ -52,6 +52,21 @@ fn flag_over_file_over_preset() {
 }
 
 #[test]
+fn all_that_is_wrong_is_listed_and_nothing_follows_from_a_refused_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.yaml");
+    let text =
+        "model: {n_fft: 1000}\ntraining: {model_gpu: 1, data_gpu: no, lrr: 3}\ndata:\n  batch_size: 0\nstray: 1\n";
+    std::fs::write(&file, text).unwrap();
+    let wrong = Config::resolve_or_list(Some(&file), Overrides::default()).unwrap_err();
+    let said: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    let expected =
+        ["unknown section `stray`", "`data_gpu` is", "unknown key `lrr`", "`batch_size` is 0", "`n_fft` is 1000"];
+    assert!(expected.iter().all(|part| said.iter().any(|line| line.contains(part))), "{said:#?}");
+    assert!(!said.iter().any(|line| line.contains("is set without")), "{said:#?}");
+}
+
+#[test]
 fn a_flag_that_breaks_a_rule_is_named() {
     let mut flags = Overrides::default();
     flags.set("training.data_gpu", Some(0));

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use tch::Device;
 
 /// Batches that mean and deviation of the mel values are measured on.
@@ -35,6 +35,7 @@ pub struct Prepared {
     pub refused: usize,
     /// Those that batches hold; otherwise every step searches.
     pub durations: Option<Arc<Durations>>,
+    stats: OnceLock<MelStats>,
 }
 
 /// What had to be made before the run could start.
@@ -49,13 +50,30 @@ pub struct Building {
 }
 
 impl Prepared {
+    /// The same clips in batches of another size.
+    pub fn with_budget(&self, budget: Budget) -> Prepared {
+        self.with(self.train.clone(), budget)
+    }
+
+    /// Other clips for the same voice, to try something with; nothing is held out.
+    pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> Prepared {
+        let (tokenizer, durations, stats) = (self.tokenizer.clone(), self.durations.clone(), self.stats.clone());
+        let (findings, notes) = (Vec::new(), Vec::new());
+        let (validation, building, refused) = (None, Building::default(), self.refused);
+        Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, stats }
+    }
+
     /// Measured once, then part of every checkpoint.
     pub fn mel_stats(&self, config: &Config) -> Result<MelStats> {
+        if let Some(stats) = self.stats.get() {
+            return Ok(*stats);
+        }
         let layout = Arc::new(self.train.layout(&self.budget));
         let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu)?;
         let plans = plan(self.train.lengths(), &self.budget, config.training.seed, 0);
         let batches = plans.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &self.train, clips, 0)?.1));
-        Ok(MelStats::of(&batches.collect::<Result<Vec<_>>>()?))
+        let stats = MelStats::of(&batches.collect::<Result<Vec<_>>>()?);
+        Ok(*self.stats.get_or_init(|| stats))
     }
 }
 
@@ -139,8 +157,8 @@ pub fn prepare_slowed(
     notes.extend(durations.iter().map(|found| format!("durations: as in {}", found.path().display())));
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
-    let train = Arc::new(train);
-    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations })
+    let (train, stats) = (Arc::new(train), OnceLock::new());
+    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, stats })
 }
 
 /// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.

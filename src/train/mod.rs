@@ -160,6 +160,7 @@ fn run<L: Learner>(
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
     let mut log = Log::create(around, &place.log_dir, &step, resumed_at, expected)?;
     let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose)?;
+    announce(&feed, bar);
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
@@ -247,43 +248,47 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
     })
 }
 
-/// Loader, features and ring from a position on, and what there is to tell about them.
-pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let feed = open_feed(around, from, stats, purpose)?;
-    let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
-    note(around.bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
-    let delay = Duration::from_secs_f64(around.config.training.model_start_delay);
-    if let Some((filled, slots)) = feed.warm_up(delay) {
-        let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
-        note(around.bar, &format!("{filled} of {slots} batches are ready: {why}"));
-    }
-    Ok(feed)
-}
-
-fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
+/// The loader alone, from a position on.
+pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loader::Error> {
     let Surroundings { config, data, roles, delays, .. } = *around;
     let settings = &config.data;
-    let loader = Loader::start(
-        data.train.clone(),
-        data.budget,
-        loader::Options {
-            seed: config.training.seed,
-            from,
-            workers: if settings.use_native_loading { settings.workers() } else { 0 },
-            depth: settings.prefetch_depth(),
-            in_flight: crate::feed::COPIES_IN_FLIGHT,
-            ordered: settings.deterministic,
-            allocate: crate::feed::allocate(roles.data),
-            max_failures: settings.max_failures.of(data.train.lengths().len()),
-            delays,
-        },
-    )?;
+    let options = loader::Options {
+        seed: config.training.seed,
+        from,
+        workers: if settings.use_native_loading { settings.workers() } else { 0 },
+        depth: settings.prefetch_depth(),
+        in_flight: crate::feed::COPIES_IN_FLIGHT,
+        ordered: settings.deterministic,
+        allocate: crate::feed::allocate(roles.data),
+        max_failures: settings.max_failures.of(data.train.lengths().len()),
+        delays,
+    };
+    Loader::start(data.train.clone(), data.budget, options)
+}
+
+/// Loader, features and ring from a position on.
+pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
+    let Surroundings { config, roles, delays, .. } = *around;
+    let settings = &config.data;
+    let loader = start_loader(around, from)?;
     let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
     let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
-    Feed::start(producer, slots)
+    let feed = Feed::start(producer, slots)?;
+    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
+    Ok(feed)
+}
+
+/// How batches come, and how many are there before the first step.
+fn announce(feed: &Feed, bar: &ProgressBar) {
+    let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
+    note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
+    if let Some((filled, slots)) = feed.warm_up(Duration::ZERO) {
+        let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
+        note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
+    }
 }
 
 /// Batches that wait on the model device; 0: each is made when it is asked for.

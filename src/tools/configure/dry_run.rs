@@ -1,0 +1,168 @@
+//! A short run of the real pipeline with other settings: nothing is saved, and running out of memory is an answer.
+
+use crate::config::Config;
+use crate::loader::Budget;
+use crate::tools::measure::{Rig, Watched};
+use crate::train::{Prepared, Surroundings};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fs;
+use std::time::Instant;
+use tch::Device;
+
+/// Steps before a GPU's are timed: three run kernel by kernel, then the step is captured.
+const GPU_WARM_UP_STEPS: u64 = 8;
+const MOST_STEPS: u64 = 100;
+const FEWEST_STEPS: u64 = 2;
+const MIB: f64 = (1u64 << 20) as f64;
+
+/// Figures of one size of batch.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Trial {
+    /// Frames that were asked for, and that a batch then had.
+    pub asked: usize,
+    pub frames: usize,
+    pub steps: u64,
+    pub step_ms: f64,
+    pub step_cv: f64,
+    /// On a batch that stays.
+    pub headspace_ms: f64,
+    pub audio_seconds_per_second: f64,
+    pub readiness: f64,
+    pub padding_share: f64,
+    /// Of a worker.
+    pub load_ms: f64,
+    pub copy_ms: f64,
+    pub features_ms: f64,
+    pub transfer_ms: f64,
+    /// Most memory: what the GPU's allocator took, or on a CPU what this process did.
+    pub peak_mib: Option<f64>,
+    pub parameters: usize,
+    /// Setting up, warming up and measuring.
+    pub wall_s: f64,
+}
+
+/// What is left of the process's memory for a trial on the CPU, where nothing says "out of memory" in time.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLimit {
+    pub mib: f64,
+}
+
+impl HostLimit {
+    /// Most of what is available now, together with what this process has.
+    pub fn of_this_machine() -> Option<Self> {
+        let free = crate::tools::devices::survey().cpu.memory_available_bytes? as f64 / MIB;
+        Some(HostLimit { mib: 0.8 * free + peak_host_mib().unwrap_or(0.0) })
+    }
+}
+
+/// Runs for about `seconds` once it is warm.
+pub fn dry_run(around: &Surroundings, config: &Config, budget: Budget, seconds: f64) -> Result<Trial> {
+    let data = around.data.with_budget(budget);
+    dry_run_over(around, config, &data, seconds)
+}
+
+/// The same over other clips.
+pub fn dry_run_over(around: &Surroundings, config: &Config, data: &Prepared, seconds: f64) -> Result<Trial> {
+    let began = Instant::now();
+    let device = around.roles.model;
+    forget_peak(device)?;
+    let outcome = run(&Surroundings { config, data, ..*around }, seconds);
+    let peak_mib = peak_mib(device);
+    if device.is_cuda() {
+        // What the trial held must not be in the way of the next.
+        torchx::memory::empty_cache()?;
+    }
+    let trial = outcome?;
+    Ok(Trial { peak_mib, wall_s: began.elapsed().as_secs_f64(), ..trial })
+}
+
+fn run(around: &Surroundings, seconds: f64) -> Result<Trial> {
+    let (mut rig, _) = Rig::start(around)?;
+    rig.run(if around.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { 1 })?;
+    let start = Instant::now();
+    rig.run(1)?;
+    let steps = (seconds / start.elapsed().as_secs_f64().max(1e-6)) as u64;
+    let steps = steps.clamp(FEWEST_STEPS, MOST_STEPS);
+    let Watched { summary, stages, loader, .. } = rig.watch(steps)?;
+    let parameters = rig.parameters();
+    rig.stop_feed();
+    let headspace_ms = rig.headspace((steps / 2).max(1))?;
+    let mean = |spread: crate::telemetry::Spread| spread.known().map_or(0.0, |spread| spread.mean);
+    Ok(Trial {
+        asked: around.data.budget.frames,
+        frames: around.data.budget.frames,
+        steps,
+        step_ms: summary.step_ms.mean,
+        step_cv: summary.step_ms.cv(),
+        headspace_ms,
+        audio_seconds_per_second: summary.audio_seconds_per_second,
+        readiness: summary.readiness,
+        padding_share: summary.padding_share,
+        load_ms: mean(loader.batch_ms),
+        copy_ms: mean(stages.to_device_ms),
+        features_ms: mean(stages.features_ms),
+        transfer_ms: mean(stages.transfer_ms),
+        peak_mib: None,
+        parameters,
+        wall_s: 0.0,
+    })
+}
+
+/// What was said, where there was no room: LibTorch's allocators, pinned memory, the loader's.
+pub fn shortage(error: &anyhow::Error) -> Option<String> {
+    let texts: Vec<String> = error.chain().map(ToString::to_string).collect();
+    let is_short = |text: &&String| {
+        let text = text.to_lowercase();
+        ["out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory"]
+            .iter()
+            .any(|said| text.contains(said))
+    };
+    texts.iter().find(is_short)?;
+    texts[0].lines().next().map(str::to_owned)
+}
+
+fn forget_peak(device: Device) -> Result<()> {
+    if device.is_cuda() {
+        torchx::memory::empty_cache()?;
+        torchx::memory::reset_peak(device).context("cannot read the GPU's memory")?;
+    } else {
+        // 5: VmHWM starts again from what there is now. Where that is not allowed, peaks only rise, and so do trials.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+    }
+    Ok(())
+}
+
+fn peak_mib(device: Device) -> Option<f64> {
+    match device.is_cuda() {
+        true => torchx::memory::stats(device).ok().map(|stats| stats.peak_reserved_bytes as f64 / MIB),
+        false => peak_host_mib(),
+    }
+}
+
+pub fn peak_host_mib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    value.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_say_that_memory_is_short_is_understood() {
+        let gpu = anyhow::anyhow!("CUDA out of memory. Tried to allocate 1.50 GiB")
+            .context("the model role has no room left\nhint: x");
+        assert_eq!(shortage(&gpu).as_deref(), Some("the model role has no room left"));
+        let cpu =
+            anyhow::anyhow!("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried");
+        assert!(shortage(&cpu).is_some());
+        assert!(shortage(&anyhow::anyhow!("shapes do not match")).is_none());
+    }
+
+    #[test]
+    fn this_process_has_a_peak() {
+        assert!(peak_host_mib().is_some_and(|mib| mib > 1.0));
+    }
+}

@@ -1,0 +1,36 @@
+//! What was wrong, what was changed, what it brought, and what is left: one report out of three.
+
+use super::configure::Tuned;
+use super::report::{Report, Section};
+use serde_json::json;
+
+/// `before` and `after`: diagnoses of a run with the settings as they were, and as they are now. Only what is left counts
+/// for the exit code.
+pub fn report(before: &Report, tuned: &Tuned, after: &Report, command: &str) -> Report {
+    let mut found = Section::new("Found");
+    for finding in before.findings() {
+        let left = after.findings().iter().any(|other| other.code == finding.code);
+        let mark = if left { "still there" } else { "gone" };
+        found.row(finding.code, format!("{} ({mark})", finding.fact));
+    }
+    if found.rows.is_empty() {
+        found.row("nothing", "the run was well as it was");
+    }
+    let mut left = Section::new("Left");
+    left.findings = after.findings().into_iter().cloned().collect();
+    if left.findings.is_empty() {
+        left.row("nothing", "a run with these settings has no finding");
+    }
+    let mut next = Section::new("Next");
+    next.row("train", command);
+    let mut sections = vec![found];
+    sections.extend(tuned.report().sections.into_iter().map(|section| Section { findings: Vec::new(), ..section }));
+    sections.extend([left, next]);
+    let figures = json!({
+        "before": before.to_json(),
+        "tuned": tuned.report().to_json(),
+        "after": after.to_json(),
+        "command": command,
+    });
+    Report { sections, figures, ..Report::new("Diagnosed, tuned and verified") }
+}

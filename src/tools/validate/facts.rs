@@ -1,0 +1,211 @@
+//! What checks are made against: the machine, the disk, the corpus. Gathered once; tests make their own.
+
+use crate::audio;
+use crate::cache::{self, Settings};
+use crate::config::Config;
+use crate::corpus::{self, Utterance};
+use crate::feed::{COPIES_IN_FLIGHT, Roles};
+use crate::loader::plan;
+use crate::tools::devices::{self, Path as Link};
+use crate::train::{self, Known};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use tch::Device;
+
+/// Recordings that are decoded to guess the length of all: their mean is then known to some percent.
+const SAMPLED: usize = 24;
+const MIB: u64 = 1 << 20;
+
+pub struct Facts {
+    pub cores: usize,
+    /// The devices of both roles, or why they cannot be had.
+    pub placement: Result<Placement, String>,
+    pub room: Room,
+    /// Or why it cannot be read.
+    pub speech: Result<Speech, String>,
+}
+
+/// `None` is the CPU.
+pub struct Placement {
+    pub data: Option<Gpu>,
+    pub model: Option<Gpu>,
+    /// GPUs of this machine.
+    pub gpus: usize,
+    /// Between the two, where they differ and the driver tells.
+    pub link: Option<Link>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpu {
+    pub index: usize,
+    pub name: String,
+    pub total_mib: u64,
+    pub free_mib: u64,
+    pub has_bf16: bool,
+}
+
+/// Where features go.
+pub struct Room {
+    pub dir: PathBuf,
+    /// Or why nothing can be written there.
+    pub writable: Result<(), String>,
+    pub free_bytes: Option<u64>,
+}
+
+pub struct Speech {
+    pub clips: usize,
+    /// Rows of the metadata that cannot be used.
+    pub left_out: usize,
+    /// Recordings that were decoded for an estimate; 0 where the cache knows.
+    pub sampled: usize,
+    /// Of the whole corpus, and what trains of it.
+    pub seconds: f64,
+    pub train_seconds: f64,
+    /// Of features.
+    pub bytes: u64,
+    /// Known where the cache is complete.
+    pub planned: Option<Planned>,
+}
+
+/// The batches of the first epoch.
+pub struct Planned {
+    pub batches: usize,
+    pub frames: usize,
+    pub padding_share: f64,
+    pub host_bytes: u64,
+}
+
+impl Facts {
+    pub fn gather(config: &Config) -> Facts {
+        Facts {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            placement: placement(config).map_err(|error| told(&error)),
+            room: room(&cache::folder_of(&config.data)),
+            speech: speech(config).map_err(|error| told(&error)),
+        }
+    }
+
+    pub fn speech(&self) -> Option<&Speech> {
+        self.speech.as_ref().ok()
+    }
+
+    /// The GPU of the model, where there is one.
+    pub fn model_gpu(&self) -> Option<&Gpu> {
+        self.placement.as_ref().ok()?.model.as_ref()
+    }
+
+    pub fn data_gpu(&self) -> Option<&Gpu> {
+        self.placement.as_ref().ok()?.data.as_ref()
+    }
+}
+
+fn told(error: &anyhow::Error) -> String {
+    let (mut facts, mut hints) = (Vec::new(), Vec::new());
+    for cause in error.chain().map(ToString::to_string) {
+        let (fact, hint) = cause.split_once("\nhint: ").unwrap_or((&cause, ""));
+        facts.push(fact.to_owned());
+        hints.extend((!hint.is_empty()).then(|| hint.to_owned()));
+    }
+    let hints = if hints.is_empty() { String::new() } else { format!("\nhint: {}", hints.join("; ")) };
+    facts.join(": ") + &hints
+}
+
+fn placement(config: &Config) -> Result<Placement> {
+    let roles = Roles::resolve(&config.training)?;
+    let gpu = |device: Device| device.is_cuda().then(|| torchx::cuda::facts(device)).transpose();
+    let known = |facts: torchx::cuda::Facts| Gpu {
+        index: facts.index,
+        name: facts.name,
+        total_mib: facts.total_bytes / MIB,
+        free_mib: facts.free_bytes / MIB,
+        // Ampere was the first with bf16 units.
+        has_bf16: facts.compute_capability.0 >= 8,
+    };
+    let (data, model) = (gpu(roles.data)?.map(known), gpu(roles.model)?.map(known));
+    let link = data.as_ref().zip(model.as_ref()).and_then(|(data, model)| link(data.index, model.index));
+    Ok(Placement { data, model, gpus: torchx::cuda::device_count(), link })
+}
+
+fn link(data: usize, model: usize) -> Option<Link> {
+    let pair = [data as u32, model as u32];
+    let joins = |link: &&devices::Link| link.gpus == pair || link.gpus == [pair[1], pair[0]];
+    devices::survey().links.iter().find(joins).map(|link| link.path)
+}
+
+/// The folder need not exist yet: what counts is where it would be made.
+fn room(dir: &Path) -> Room {
+    let there = dir.ancestors().find(|folder| folder.exists() && !folder.as_os_str().is_empty());
+    let there = there.unwrap_or(Path::new("."));
+    let probe = there.join(format!(".myxtts-{}", std::process::id()));
+    let writable = fs::write(&probe, []).map_err(|error| format!("{}: {error}", there.display()));
+    let _ = fs::remove_file(probe);
+    Room { dir: dir.to_owned(), writable, free_bytes: torchx::free_bytes(there).ok() }
+}
+
+fn speech(config: &Config) -> Result<Speech> {
+    let data = &config.data;
+    let path = data.dataset_path.as_deref().context(
+        "no corpus is named\nhint: set `dataset_path`, or give --train-data; `myxtts sample-corpus DIR` makes one to try",
+    )?;
+    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    let (tokenizer, _) = cache::tokenizer(&corpus.utterances, config)?;
+    let (clips, left_out) = (corpus.utterances.len(), corpus.problems.len());
+    if let Some(report) = cache::find(&corpus.utterances, &tokenizer, config) {
+        let (planned, train_seconds) = planned(config)?;
+        let (seconds, bytes) = (report.seconds, report.bytes);
+        return Ok(Speech { clips, left_out, sampled: 0, seconds, train_seconds, bytes, planned: Some(planned) });
+    }
+    let (sampled, seconds) = guess_seconds(&corpus.utterances)?;
+    let letters: usize = corpus.utterances.iter().map(|utterance| utterance.text.chars().count()).sum();
+    Ok(Speech {
+        clips,
+        left_out,
+        sampled,
+        seconds,
+        train_seconds: seconds * data.train_split,
+        bytes: sound_bytes(config, seconds) + (letters * size_of::<i32>()) as u64,
+        planned: None,
+    })
+}
+
+/// 16-bit samples, or bands in half precision at every hop.
+fn sound_bytes(config: &Config, seconds: f64) -> u64 {
+    let settings = Settings::new(config);
+    let values = seconds * f64::from(settings.rate_hz);
+    let values = settings.mel.map_or(values, |mel| values / mel.hop_samples as f64 * mel.n_mels as f64);
+    (values * 2.0) as u64
+}
+
+/// Seconds of all recordings, from some that lie evenly in the corpus: how many were read, and the guess.
+fn guess_seconds(utterances: &[Utterance]) -> Result<(usize, f64)> {
+    let every = utterances.len().div_ceil(SAMPLED).max(1);
+    let seconds = |utterance: &Utterance| {
+        let wave = audio::decode(&utterance.audio).ok()?;
+        Some(wave.samples.len() as f64 / f64::from(wave.rate_hz))
+    };
+    let heard: Vec<f64> = utterances.iter().step_by(every).filter_map(seconds).collect();
+    let mean = heard.iter().sum::<f64>() / heard.len().max(1) as f64;
+    anyhow::ensure!(
+        !heard.is_empty(),
+        "none of the recordings that were tried can be read\nhint: `myxtts check` lists every one"
+    );
+    Ok((heard.len(), mean * utterances.len() as f64))
+}
+
+/// The batches of the first epoch, and the seconds that train. The cache is complete: this opens it and no more.
+fn planned(config: &Config) -> Result<(Planned, f64)> {
+    let data = train::prepare(config, Known::Nothing, &|_| (), &AtomicBool::new(false))?;
+    let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
+    let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
+    let workers = if config.data.use_native_loading { config.data.workers() } else { 0 };
+    let blocks = (workers + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);
+    let planned = Planned {
+        batches,
+        frames: data.budget.frames,
+        padding_share: 1.0 - speech as f64 / (batches * data.budget.frames) as f64,
+        host_bytes: (data.train.layout(&data.budget).bytes * blocks) as u64,
+    };
+    Ok((planned, data.train.seconds(config.data.sample_rate)))
+}
