@@ -1,7 +1,7 @@
 //! Durations of every clip, as a trained voice finds them: what `myxtts align` writes into the cache.
 
 use super::checkpoint::{Checkpoint, weights_file};
-use super::{Prepared, Surroundings, activation_kind, start_feed};
+use super::{Surroundings, activation_kind, start_feed};
 use crate::cache::durations::{self, Aligned};
 use crate::feed::{Batch, MelStats, Purpose};
 use crate::loader::{Dataset, Position, plan};
