@@ -126,7 +126,7 @@ fn a_resumed_run_equals_one_that_was_never_stopped() {
     bench.train_ok("straight", &["--steps", "8"]);
     bench.train_ok("halves", &["--steps", "5"]);
     bench.train_ok("halves", &["--steps", "8", "--resume", "--num-workers", "3"]);
-    assert!(bench.weights("straight/step-00000008") == bench.weights("halves/step-00000004"));
+    assert!(bench.weights("straight/step-00000008") == bench.weights("halves/step-00000008"));
     let position = |run: &str| newest_state(&bench.path(run))["position"].clone();
     assert_eq!(position("straight"), position("halves"));
 }
