@@ -368,7 +368,8 @@ fn speech_of_any_length_goes_where_it_is_wanted() {
     }
     assert!(fs::read(bench.path("a.flac")).unwrap().starts_with(b"fLaC"));
     let speak_to = |name: &str| bench.ok(&synth(&["--text-file", "long.txt", "-o", name]));
-    (speak_to("a.raw"), speak_to("a.wav"));
+    speak_to("a.raw");
+    speak_to("a.wav");
     let (raw, wav) = (fs::read(bench.path("a.raw")).unwrap(), fs::read(bench.path("a.wav")).unwrap());
     assert!(wav[44..] == raw && raw.len() as f64 == (made["seconds"].as_f64().unwrap() * 44_100.0).round());
     let from_stdin = |more: &[&str]| {
@@ -474,6 +475,16 @@ fn references_and_checkpoints_that_are_no_good_are_told() {
     bytes[end - 4..].fill(0xff);
     fs::write(&weights, bytes).unwrap();
     assert!(bench.error(speak).contains("not finite"));
+}
+
+#[test]
+fn the_speed_of_speaking_is_measured_without_a_voice() {
+    let args = ["bench", "synth", "--model-size", "tiny", "--device", "cpu", "--steps", "1", "--rounds", "1", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&Bench::new().ok(&args)).unwrap();
+    assert!((report["seconds"].as_f64().unwrap() - 10.4).abs() < 0.2, "{report}");
+    for figure in ["real_time_factor", "first_audio_ms", "batch_times_real_time"] {
+        assert!(report[figure].as_f64().unwrap() > 0.0, "{report}");
+    }
 }
 
 #[test]

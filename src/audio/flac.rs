@@ -1,5 +1,5 @@
-//! A small FLAC encoder (RFC 9639): 16-bit mono, fixed predictors, partitioned Rice codes. Lossless, about half the size
-//! of WAV for speech, and it streams.
+//! A small FLAC encoder (RFC 9639): 16-bit mono, fixed predictors, partitioned Rice codes. Lossless, about two
+//! thirds of a WAV file's size for speech, and it streams.
 
 const BLOCK: usize = 4096;
 /// Partitions of a block's residual have a parameter each: up to 2⁶ of them.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     Wav,
-    /// Lossless, about half the size
+    /// Lossless, about two thirds of the size
     Flac,
     /// Samples alone: signed, little-endian, no header
     Raw,

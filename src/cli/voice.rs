@@ -120,14 +120,14 @@ fn place(name: &Path) -> PathBuf {
 }
 
 fn named(name: &Path) -> PathBuf {
-    Path::new(FOLDER).join(name).with_added_extension(EXTENSION)
+    Path::new(FOLDER).join(format!("{}.{EXTENSION}", name.display()))
 }
 
 /// Under a temporary name first: a voice is either whole or not there.
 fn write(voice: &VoiceFile, path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
-    let partial = path.with_added_extension(format!("{}.partial", std::process::id()));
+    let partial = folder.join(format!(".voice.{}.partial", std::process::id()));
     voice.write(&partial)?;
     fs::rename(&partial, path).with_context(|| format!("{}: cannot be written", path.display()))
 }

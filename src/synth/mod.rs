@@ -220,8 +220,8 @@ impl Synthesizer {
     /// Splits off and encodes the first clause. All errors of input are raised here.
     pub fn begin(&self, request: &Request) -> Result<Utterance> {
         let asked = request.language.as_deref().unwrap_or(&self.config.data.language);
-        let sample = request.text.floor_char_boundary(LANGUAGE_SAMPLE);
-        let language = self.tokenizer.language(&request.text[..sample], asked);
+        let sample: String = request.text.chars().take(LANGUAGE_SAMPLE).collect();
+        let language = self.tokenizer.language(&sample, asked);
         let spoken = self.tokenizer.languages();
         let number = spoken
             .iter()
@@ -281,12 +281,17 @@ impl Synthesizer {
 
     /// Characters that one clause may have: no more than clips that the voice learned from.
     fn most_characters(&self) -> usize {
-        (self.config.data.max_text_length as usize).clamp(40, 240)
+        self.config.data.max_text_length.clamp(40, 240)
     }
 }
 
 /// Kind of the activations: bf16 where a GPU has units for it (Ampere was the first), f32 elsewhere.
 fn speech_kind(device: Device) -> Result<Kind> {
+    if device == Device::Cpu && std::env::var_os("OMP_NUM_THREADS").is_none() {
+        // LibTorch counts the machine's cores; those that a container may use can be fewer, and then threads would wait
+        // for each other.
+        tch::set_num_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get() as i32));
+    }
     let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.compute_capability.0 >= 8;
     Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }
