@@ -469,7 +469,7 @@ fn references_and_checkpoints_that_are_no_good_are_told() {
         assert!(stderr(&output).contains("espeak-ng: not found"), "{}", stderr(&output));
     }
     let state = fs::read_to_string(folder.join("state.json")).unwrap();
-    fs::write(folder.join("state.json"), state.replace("\"format\": 2", "\"format\": 99")).unwrap();
+    fs::write(folder.join("state.json"), state.replace("\"format\": 3", "\"format\": 99")).unwrap();
     assert!(bench.error(speak).contains("checkpoint format 99"));
     fs::write(folder.join("state.json"), state).unwrap();
     let weights = folder.join("model.ema.safetensors");

@@ -45,7 +45,7 @@ pub struct Args {
     /// Requests accepted at one time; one more is told to come back
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     queue: u64,
-    /// Requests spoken in one forward pass [default: 16 on a GPU; 2 on a CPU, where more only makes others wait]
+    /// Requests spoken in one forward pass [default: 16 on a GPU, 2 on a CPU]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     batch: Option<u64>,
     /// Characters of one request

@@ -279,9 +279,9 @@ impl Synthesizer {
         other.own.iter_mut().zip(own).for_each(|(into, latents)| into.latents = latents);
     }
 
-    /// Characters that one clause may have: no more than clips that the voice learned from.
+    /// Characters that one clause may have: no more than clips that the voice learned from. A letter is about a phoneme.
     fn most_characters(&self) -> usize {
-        self.config.data.max_text_length.clamp(40, 240)
+        (self.config.data.max_text_length / self.tokenizer.states()).clamp(40, 240)
     }
 }
 

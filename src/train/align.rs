@@ -194,7 +194,7 @@ fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: Strin
 #[cfg(test)]
 mod tests {
     use super::super::data::{Known, batch_on, prepare};
-    use super::super::{Caps, Start, begin_voice};
+    use super::super::{Caps, Prepared, Start, begin_voice};
     use super::*;
     use crate::config::{self, Config};
     use crate::corpus::sample;
