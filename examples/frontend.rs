@@ -82,6 +82,7 @@ fn open(config: &Path) -> Result<Value> {
         ordered: true,
         allocate: PlainBlock::allocate(),
         max_failures: 0,
+        delays: Default::default(),
     };
     let loader = Loader::start(data.train, data.budget, options)?;
     let batch = loader.next().context("no batch came")??;

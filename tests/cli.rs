@@ -429,3 +429,85 @@ fn a_run_that_no_longer_improves_stops_and_is_saved() {
     let step = newest_state(&bench.path("run"))["step"].as_u64().unwrap();
     assert!(step < 60 && told.contains(&format!("done at step {step}")), "{told}");
 }
+
+/// The bottleneck that was asked for is the one that is named; trace and picture are written.
+#[test]
+fn a_profile_names_what_was_slowed_down() {
+    let bench = Bench::with_corpus();
+    let fixed = ["profile", "--config", "config.yaml", "--train-data", "corpus", "--num-steps", "8"];
+    let slow = ["--simulate", "transfer=700ms", "--json", "--trace", "trace.json", "--picture", "steps.svg"];
+    let output = bench.run(&[&fixed[..], &slow].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let codes: Vec<_> = report["findings"].as_array().unwrap().iter().map(|finding| finding["code"].clone()).collect();
+    assert!(codes.contains(&"slow-transfer".into()), "{codes:?}");
+    assert!(report["figures"]["stages"]["transfer_ms"]["mean"].as_f64().unwrap() >= 700.0);
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("trace.json")).unwrap()).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "training step"));
+    assert!(fs::read_to_string(bench.path("steps.svg")).unwrap().contains("training, CPU"));
+    let text = bench.error(&["profile", "--simulate", "decoder=3ms"]);
+    assert!(text.contains("did you mean `decode`"), "{text}");
+}
+
+/// A machine without a GPU is a fact; a configuration that asks for one that is not there is a problem.
+#[test]
+fn a_diagnosis_without_a_corpus_looks_at_the_machine() {
+    let bench = Bench::new();
+    let output = bench.run(&["diagnose", "--device", "cpu", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["sections"].as_array().unwrap().iter().any(|section| section["title"] == "Cores and memory"));
+    let codes = |report: &serde_json::Value| report["findings"].to_string();
+    assert!(!codes(&report).contains("no-gpu"), "{report}");
+    if report["figures"]["machine"]["survey"]["reason"].is_string() {
+        let output = bench.run(&["diagnose", "--device", "cuda", "--json"]);
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(codes(&report).contains("no-gpu") && output.status.code() == Some(2), "{report}");
+    }
+}
+
+#[test]
+fn a_training_goes_on_with_durations_that_it_found() {
+    let bench = Bench::with_corpus();
+    assert!(bench.train_error("run", &["--durations", "frozen"]).contains("myxtts align"));
+    bench.train_ok("run", &[]);
+    let align = ["align", "--checkpoint", "run", "--device", "cpu"];
+    let summary: serde_json::Value = serde_json::from_str(&bench.ok(&[&align[..], &["--json"]].concat())).unwrap();
+    assert_eq!((&summary["clips"], summary["failures"].as_array().map(Vec::len)), (&16.into(), Some(0)));
+    assert!(summary["frames_per_token"].as_f64().unwrap() > 1.0, "{summary}");
+    assert!(bench.ok(&align).contains("suspicious:"));
+
+    // The run itself goes on, another begins, and both remember what they trained with.
+    bench.train_ok("run", &["--resume", "--steps", "9", "--durations", "frozen"]);
+    bench.train_ok("straight", &["--steps", "4", "--durations", "frozen"]);
+    bench.train_ok("halves", &["--steps", "2", "--durations", "frozen"]);
+    bench.train_ok("halves", &["--steps", "4", "--durations", "frozen", "--resume"]);
+    assert!(bench.weights("halves/step-00000004") == bench.weights("straight/step-00000004"));
+    bench.train_ok("tuned", &["--steps", "2", "--durations", "frozen", "--init-from", "run"]);
+    assert!(newest_state(&bench.path("tuned"))["durations"].is_string());
+    let config = fs::read_to_string(bench.path("tuned/step-00000002/config.yaml")).unwrap();
+    assert!(config.contains("durations: frozen"), "{config}");
+    bench.ok(&["synth", "--checkpoint", "run", "--text", "a fox", "-o", "fox.wav"]);
+
+    // A clip that was not aligned.
+    let metadata = bench.path("corpus/metadata.csv");
+    let text = fs::read_to_string(&metadata).unwrap();
+    let (id, first) = text.lines().next().unwrap().split_once('|').unwrap();
+    fs::write(&metadata, text.replace(first, "the old fox")).unwrap();
+    let error = bench.train_error("other", &["--durations", "frozen"]);
+    assert!(error.contains(&format!("1 of 16 clips have no durations: {id}")), "{error}");
+}
+
+/// A fixed seed, characters and a spoken corpus of its own: the same figures wherever it runs. It takes four
+/// seconds of a core, in which the held-out loss falls from 4.60 to 1.54.
+#[test]
+fn sixty_steps_divide_the_held_out_loss_by_two_and_a_half() {
+    let bench = Bench::with_corpus();
+    let config = CONFIG.replace("data: {", "data: {tokenizer: characters, language: en, ");
+    fs::write(bench.path("config.yaml"), config.replace("val_step: 4, save_step: 4", "val_step: 1000")).unwrap();
+    let held_out = |more: &[&str]| {
+        let told = bench.train_ok("run", &[&["--json", "--seed", "7"], more].concat());
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()["validation_loss"].as_f64().unwrap()
+    };
+    let (before, after) = (held_out(&["--steps", "1"]), held_out(&["--steps", "60", "--resume"]));
+    assert!(after < before / 2.5, "{before:.3} → {after:.3}");
+}

@@ -31,6 +31,8 @@ const CLIPS: &str = "48";
 const OF_THE_MACHINE: [&str; 2] = ["cpu-contended", "cpu-stolen"];
 /// Tests of time do not run beside each other.
 static ALONE: Mutex<()> = Mutex::new(());
+/// On a machine whose speed changes while it is tested.
+const ATTEMPTS: usize = 3;
 
 struct Plant {
     problem: &'static str,
@@ -68,7 +70,7 @@ const PLANTS: &[Plant] = &[
     Plant {
         problem: "prefetch of 1",
         code: Some("shallow-prefetch"),
-        slow: &[("hiccup", 14.0)],
+        slow: &[("hiccup", 20.0)],
         change: |config| {
             config.data.prefetch_buffer_size = Some(1);
             config.data.pipeline_buffer_size = 1;
@@ -86,7 +88,7 @@ const PLANTS: &[Plant] = &[
     Plant {
         problem: "no workers",
         code: Some("no-workers"),
-        slow: &[("load", 2.0)],
+        slow: &[("disk", 1.0)],
         change: |config| config.data.use_native_loading = false,
         ..NOTHING
     },
@@ -106,7 +108,7 @@ const PLANTS: &[Plant] = &[
     Plant {
         problem: "slow transfer, slower disk",
         code: Some("slow-disk"),
-        slow: &[("transfer", 1.0), ("disk", 3.0)],
+        slow: &[("transfer", 1.0), ("disk", 4.0)],
         ..NOTHING
     },
     Plant { problem: "idle between steps", code: Some("host-gaps"), slow: &[("gap", 2.0)], ..NOTHING },
@@ -142,7 +144,7 @@ const PLANTS: &[Plant] = &[
     Plant {
         problem: "cold cache, slow text",
         code: Some("slow-text"),
-        slow: &[("text", 2.0)],
+        slow: &[("text", 3.0)],
         change: elsewhere,
         ..NOTHING
     },
@@ -154,7 +156,7 @@ const PLANTS: &[Plant] = &[
         ..NOTHING
     },
     Plant { problem: "damaged clips", code: Some("damaged-clips"), change: damaged, ..NOTHING },
-    Plant { problem: "CPU hog beside it", code: Some("cpu-contended"), change: hog, steps: 24, ..NOTHING },
+    Plant { problem: "CPU hog beside it", code: Some("cpu-contended"), change: hog, ..NOTHING },
     Plant { problem: "none: late batches, deep buffers", slow: &[("hiccup", 4.0)], steps: 20, ..NOTHING },
     Plant { problem: "none: a slower step", slow: &[("step", 2.0)], ..NOTHING },
     Plant { problem: "none: a slower transfer that is hidden", slow: &[("transfer", 0.2)], ..NOTHING },
@@ -178,8 +180,9 @@ fn hog(config: &mut Config) {
 struct Bench {
     dir: TempDir,
     base: Config,
-    /// Milliseconds of a clean step.
+    /// Milliseconds of a clean step, and of the work in it: they differ where others have the cores.
     step_ms: f64,
+    work_ms: f64,
 }
 
 impl Bench {
@@ -193,16 +196,24 @@ impl Bench {
         let mut base = Config::resolve(Some(&file), Overrides::default()).unwrap();
         base.data.dataset_path = Some(corpus);
         base.data.cache_dir = Some(dir.path().join("cache"));
-        let mut bench = Bench { dir, base, step_ms: 1.0 };
-        let (measured, _) = bench.run(&NOTHING); // also fills the cache
-        bench.step_ms = measured.unwrap().step_ms.mean.clamp(10.0, 400.0);
+        let mut bench = Bench { dir, base, step_ms: 1.0, work_ms: 1.0 };
+        bench.run(&NOTHING).unwrap(); // fills the cache
+        bench.calibrate();
         bench
+    }
+
+    fn calibrate(&mut self) {
+        let measured = self.run(&NOTHING).unwrap();
+        self.step_ms = measured.step_ms.mean.clamp(2.0, 400.0);
+        self.work_ms = measured.own_step.ms.mean.clamp(2.0, 400.0);
     }
 
     fn delays(&self, plant: &Plant) -> Delays {
         let delay = |(stage, steps): &(&str, f64)| -> Delay {
             let text = match *stage {
                 "step-jitter" => format!("{stage}={}%", steps * 100.0),
+                "text" => format!("text={}ms", steps * 10.0),
+                "decode" | "load" | "step" => format!("{stage}={:.3}ms", steps * self.work_ms),
                 _ => format!("{stage}={:.3}ms", steps * self.step_ms),
             };
             text.parse().unwrap()
@@ -221,12 +232,12 @@ impl Bench {
         }
         config.data.max_failures = MaxFailures::Percent(50.0);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let hogs = if config.training.checkpoint_dir == Path::new("hog") { cores * 3 } else { 0 };
+        let hogs = if config.training.checkpoint_dir == Path::new("hog") { cores * 2 } else { 0 };
         (config, (0..hogs).map(|_| Hog::start()).collect())
     }
 
     /// The run, or the finding that ended it.
-    fn run(&self, plant: &Plant) -> (Result<Measured, Finding>, f64) {
+    fn run(&self, plant: &Plant) -> Result<Measured, Finding> {
         let began = Instant::now();
         let (config, _hogs) = self.config(plant);
         let (delays, stop, bar) = (self.delays(plant), AtomicBool::new(false), ProgressBar::hidden());
@@ -235,41 +246,51 @@ impl Bench {
         let data = train::prepare_slowed(&config, Known::Nothing, &|_| (), &stop, delays).unwrap();
         let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
         let measured = measure::run(&around, plant.steps);
-        let measured = measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap());
-        (measured, began.elapsed().as_secs_f64())
+        measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap())
     }
 
-    /// A line of the table, and whether it is right.
-    fn judge(&self, plant: &Plant) -> (String, bool) {
-        let (measured, seconds) = self.run(plant);
-        let found = match measured {
+    fn findings(&self, plant: &Plant) -> Vec<Finding> {
+        match self.run(plant) {
             Ok(mut measured) => {
                 measured.host.iter_mut().for_each(|host| host.cores = plant.cores);
                 verdict(&measured, &Thresholds::default())
             }
             Err(finding) => vec![finding],
-        };
-        let expected = |finding: &&Finding| plant.code == Some(finding.code) || !OF_THE_MACHINE.contains(&finding.code);
-        let first = found.iter().find(expected);
-        let right = first.map(|finding| finding.code) == plant.code;
+        }
+    }
+
+    /// A line of the table, and whether it is right. Where others took the cores meanwhile, the delays no longer fit the
+    /// machine's steps: then it is tried again with new ones.
+    fn judge(&mut self, plant: &Plant) -> (String, bool) {
+        let began = Instant::now();
+        let of_the_machine = |finding: &Finding| OF_THE_MACHINE.contains(&finding.code);
+        let expected = |finding: &&Finding| plant.code == Some(finding.code) || !of_the_machine(finding);
+        let mut found = self.findings(plant);
+        let is_right = |found: &[Finding]| found.iter().find(expected).map(|finding| finding.code) == plant.code;
+        for _ in 1..ATTEMPTS {
+            if is_right(&found) || !found.iter().any(of_the_machine) {
+                break;
+            }
+            self.calibrate();
+            found = self.findings(plant);
+        }
+        let (first, right) = (found.iter().find(expected), is_right(&found));
         let name = |finding: &Finding| format!("{} {:.0} %", finding.code, finding.cost * 100.0);
         let rest = found.iter().filter(|finding| first != Some(finding)).map(name).collect::<Vec<_>>().join(", ");
         let problem = if plant.problem.is_empty() { "none" } else { plant.problem };
         let (wanted, mark) = (plant.code.unwrap_or("–"), if right { "yes" } else { "NO" });
         let line = format!("| {problem} | {wanted} | {} | {mark} | {rest} |", first.map_or("–".into(), name));
-        println!("{line}  <!-- {seconds:.1} s -->");
-        first.iter().filter(|_| !right).for_each(|finding| println!("     {}", finding.fact));
+        println!("{line}  <!-- {:.1} s -->", began.elapsed().as_secs_f64());
+        found.iter().filter(|_| !right).for_each(|finding| println!("     {}", finding.fact));
         (line, right)
     }
 
-    fn judge_all(&self, plants: &[Plant]) {
-        println!(
-            "one clean step takes {:.1} ms\n| planted | expected | first finding | right | besides |",
-            self.step_ms
-        );
+    fn judge_all(&mut self, plants: &[Plant]) {
+        println!("one clean step takes {:.1} ms, its work {:.1} ms", self.step_ms, self.work_ms);
+        println!("| planted | expected | first finding | right | besides |");
         println!("|---|---|---|---|---|");
-        let wrong: Vec<String> =
-            plants.iter().map(|plant| self.judge(plant)).filter(|(_, right)| !right).map(|(line, _)| line).collect();
+        let judged: Vec<(String, bool)> = plants.iter().map(|plant| self.judge(plant)).collect();
+        let wrong: Vec<&str> = judged.iter().filter(|(_, right)| !right).map(|(line, _)| line.as_str()).collect();
         println!("{} of {} right", plants.len() - wrong.len(), plants.len());
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }

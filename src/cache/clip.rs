@@ -1,6 +1,7 @@
 //! The clips of a corpus, in its order, as slices into mapped files.
 
 use super::build::Job;
+use super::durations::Stretch;
 use super::identity::Identity;
 use super::roster::Roster;
 use super::settings::Form;
@@ -13,6 +14,7 @@ use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,6 +107,12 @@ impl Cache {
     pub fn source(&self, index: usize) -> (&str, &Path) {
         let (roster, row) = (&self.files.roster, self.rows[index] as usize);
         (roster.id(row), roster.audio(row))
+    }
+
+    /// Names a part of a clip by what it is made of.
+    pub fn stretch(&self, index: usize, frames: Range<u32>, tokens: Range<u32>) -> Stretch {
+        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
+        Stretch::new(roster.source(row), roster.text(row), frames, tokens)
     }
 
     /// Speaker and language of a clip, without touching its sound.

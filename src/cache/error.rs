@@ -28,6 +28,8 @@ pub enum Error {
         path.display()
     )]
     Outdated { path: PathBuf, id: String },
+    #[error("{}: {what}\nhint: `myxtts align --checkpoint DIR` finds them, or train with `--durations search`", path.display())]
+    Durations { path: PathBuf, what: String },
     #[error("{}: cannot be read back", path.display())]
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
@@ -43,6 +45,10 @@ pub enum Error {
 impl Error {
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
         Error::Io { path: path.to_owned(), source }
+    }
+
+    pub(super) fn durations(path: &Path, what: &str) -> Self {
+        Error::Durations { path: path.to_owned(), what: what.to_owned() }
     }
 
     pub(super) fn arrow(path: &Path, source: ArrowError) -> Self {

@@ -3,6 +3,7 @@
 //! ```text
 //! <cache dir>/<settings>/shard-<digest of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
 //!                        corpus-<its hash>-<digest>.arrow    id, tokens, speaker, language, source, shard, offset, ...
+//!                        durations-<what>-<digest>.arrow     frames of every token, as a voice found them
 //!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
 //!                        outdated                            a run met a recording that has changed: look at all
@@ -21,6 +22,7 @@ mod build;
 mod clip;
 mod digest;
 mod draft;
+pub mod durations;
 mod error;
 mod folder;
 mod identity;

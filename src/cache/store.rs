@@ -4,7 +4,7 @@ use super::clip::OUTDATED;
 use super::folder::{self, LOCK};
 use super::roster::{self, Roster};
 use super::settings::{FORMAT, Settings};
-use super::{Error, draft, memo, shard, writer};
+use super::{Error, draft, durations, memo, shard, writer};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -38,8 +38,9 @@ pub struct Use {
     pub last_used_s: u64,
     #[serde(skip)]
     table: PathBuf,
+    /// Its shards, and durations of its tokens.
     #[serde(skip)]
-    shards: Vec<PathBuf>,
+    others: Vec<PathBuf>,
 }
 
 impl Use {
@@ -132,7 +133,7 @@ fn kept(folders: &[Stored], limits: &Limits) -> HashSet<PathBuf> {
     });
     uses.sort_by_key(|corpus| corpus.last_used_s);
     let files = |uses: &[&Use]| -> HashSet<PathBuf> {
-        uses.iter().flat_map(|corpus| corpus.shards.iter().chain([&corpus.table])).cloned().collect()
+        uses.iter().flat_map(|corpus| corpus.others.iter().chain([&corpus.table])).cloned().collect()
     };
     let fits =
         |uses: &[&Use]| limits.bytes.is_none_or(|most| files(uses).iter().map(|file| size(file)).sum::<u64>() <= most);
@@ -160,8 +161,11 @@ fn of_table(table: PathBuf) -> Option<Use> {
     let last_used_s = folder::used(&table).duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let roster = Roster::open(&table)?;
     let clips = (0..roster.len()).filter(|&row| roster.failure(row).is_none()).count();
-    let shards = roster.about.shards.iter().map(|(name, _)| table.with_file_name(name)).collect();
-    Some(Use { corpus: roster.about.corpus.into(), clips, last_used_s, table, shards })
+    let shards = roster.about.shards.iter().map(|(name, _)| table.with_file_name(name));
+    let durations = durations::files(table.parent()?).ok()?.into_iter();
+    let is_ours = |path: &PathBuf| durations::tokenizer(path).as_deref() == Some(&roster.about.tokenizer);
+    let others = shards.chain(durations.filter(is_ours)).collect();
+    Some(Use { corpus: roster.about.corpus.into(), clips, last_used_s, table, others })
 }
 
 /// Folders that are named as ours are, by name.
@@ -178,11 +182,15 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Our files in a folder; what somebody else put there is not looked at.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let others =
-        [SETTINGS, LOCK, OUTDATED, OLD_TABLE, OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, writer::TEMPORARY];
+    let lasting = [SETTINGS, LOCK, OUTDATED, OLD_TABLE];
+    let passing = [OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, durations::TEMPORARY, writer::TEMPORARY];
+    let others = [&lasting[..], &passing].concat();
     let is_ours = |path: &PathBuf| {
         let is_other = path.file_name().and_then(OsStr::to_str).is_some_and(|name| others.contains(&name));
-        is_other || shard::claimed(path).is_some() || roster::claimed(path).is_some()
+        is_other
+            || shard::claimed(path).is_some()
+            || roster::claimed(path).is_some()
+            || durations::claimed(path).is_some()
     };
     let mut files = folder::files(dir)?;
     files.retain(is_ours);

@@ -1,10 +1,12 @@
 //! The promises of the cache, each broken on purpose and seen to hold.
 
 mod clearing;
+mod durations;
 mod full;
 mod hostile;
 mod python;
 
+use super::digest::Digest;
 use super::*;
 use crate::audio;
 use crate::config::{CacheContent, MaxFailures};

@@ -45,17 +45,21 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
     // Before anything of this program is on a GPU or a core.
     let before = Before::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
-    let usable = torchx::cuda::load().map_err(|error| error.to_string());
     let training = &config.training;
     let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
+    // Nobody who asks for the CPU wants to hear why a GPU cannot be used.
+    let on_cpu = training.device == "cpu" && training.data_gpu.is_none();
+    let usable = if on_cpu { Ok(()) } else { torchx::cuda::load().map_err(|error| error.to_string()) };
     let roles = Roles::resolve(training);
-    let mut sections = diagnose::look_at_gpus(&before, &roles.as_ref().map_or(vec![], gpus), asked_for, usable);
+    let wanted = roles.as_ref().map_or(vec![], |roles| gpus(roles, &before));
+    let mut sections = diagnose::look_at_gpus(&before, &wanted, asked_for, usable);
     sections.push(host);
     let disk = config.data.dataset_path.is_some().then(|| disk(&config)).transpose()?.flatten();
     let mut measured = None;
     match (roles, &config.data.dataset_path) {
-        (Err(error), _) if asked_for => sections.push(ended(error)?),
-        (Err(error), _) => return Err(error),
+        // No GPU at all is told already.
+        (Err(_), _) if before.survey.reason.is_some() => {}
+        (Err(error), _) => sections.push(ended(error)?),
         (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
         (Ok(_), Some(_)) => match short_run(config, delays, steps) {
             Ok(run) => measured = Some(run),
@@ -89,12 +93,25 @@ fn ended(error: anyhow::Error) -> Result<Section> {
     Ok(section)
 }
 
-/// GPUs of the run: the model's first.
-fn gpus(roles: &Roles) -> Vec<u32> {
-    let index = |device: Device| if let Device::Cuda(gpu) = device { Some(gpu as u32) } else { None };
+/// GPUs of the run under the driver's numbers, the model's first. CUDA may number them otherwise; addresses agree.
+fn gpus(roles: &Roles, before: &Before) -> Vec<u32> {
+    let index = |device: Device| {
+        let address = torchx::cuda::facts(device).ok()?.pci_bus_id.to_lowercase();
+        before
+            .survey
+            .gpus
+            .iter()
+            .find(|gpu| gpu.pci.as_deref().is_some_and(|pci| is_same(pci, &address)))
+            .map(|gpu| gpu.index)
+    };
     let mut gpus: Vec<u32> = [roles.model, roles.data].into_iter().filter_map(index).collect();
     gpus.dedup();
     gpus
+}
+
+/// Some write the domain with four digits, some with eight.
+fn is_same(a: &str, b: &str) -> bool {
+    a.ends_with(b) || b.ends_with(a)
 }
 
 fn disk(config: &Config) -> Result<Option<Disk>> {

@@ -1,5 +1,6 @@
 //! The command line. One file a command; each parses, calls the library, and prints.
 
+mod align;
 mod analyze;
 mod bench;
 mod cache;
@@ -53,6 +54,8 @@ enum Command {
     Train(Box<train::Args>),
     /// Train a vocoder, which makes sound of a voice's frames
     TrainVocoder(Box<train::VocoderArgs>),
+    /// Find the frames of every token once, so that training need not search
+    Align(align::Args),
     /// Turn a corpus into cached features (train does this by itself)
     Prepare(prepare::Args),
     /// List cached features, or remove what is no longer needed
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::TrainVocoder(args) => train::run_vocoder(&args),
+        Command::Align(args) => align::run(&args),
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),

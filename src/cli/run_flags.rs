@@ -2,12 +2,13 @@
 //! the presets.
 
 use super::layout::Layout;
-use crate::config::{self, Config, LongClips, OptimizationLevel, Overrides, Size};
+use crate::config::{self, Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
 use anyhow::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+/// What is trained on, and how it is cut into batches.
 #[derive(clap::Args)]
-pub struct RunFlags {
+pub struct DataFlags {
     /// YAML file; `myxtts config` prints every key
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -20,15 +21,37 @@ pub struct RunFlags {
     #[command(flatten)]
     layout: Layout,
 
+    /// Utterances of mean length in a batch
+    #[arg(long, value_name = "N", help_heading = "Batches")]
+    batch_size: Option<usize>,
+    /// Mel frames in a batch, instead of --batch-size times the mean length
+    #[arg(long, value_name = "FRAMES", help_heading = "Batches")]
+    frame_budget: Option<usize>,
+    /// Threads that assemble batches
+    #[arg(long, value_name = "N", help_heading = "Batches")]
+    num_workers: Option<usize>,
+    /// Clips with more text are refused, cropped or split: see --long-clips
+    #[arg(long, value_name = "TOKENS", help_heading = "Batches")]
+    max_text_length: Option<usize>,
+    /// Clips with more sound: the same
+    #[arg(long, value_name = "FRAMES", help_heading = "Batches")]
+    max_mel_frames: Option<usize>,
+    /// What becomes of clips above these limits
+    #[arg(long, value_name = "POLICY", help_heading = "Batches")]
+    long_clips: Option<LongClips>,
+}
+
+#[derive(clap::Args)]
+pub struct RunFlags {
+    #[command(flatten)]
+    data: DataFlags,
+
     /// Passes over the corpus
     #[arg(long, value_name = "N", help_heading = "Training")]
     epochs: Option<u64>,
     /// Stop after this many steps
     #[arg(long, value_name = "N", help_heading = "Training")]
     steps: Option<u64>,
-    /// Utterances of mean length in a batch
-    #[arg(long, value_name = "N", help_heading = "Training")]
-    batch_size: Option<usize>,
     /// Preset of the network's dimensions
     #[arg(long, value_name = "SIZE", help_heading = "Training")]
     model_size: Option<Size>,
@@ -70,9 +93,6 @@ pub struct RunFlags {
     #[arg(long, value_name = "SECONDS", help_heading = "Devices")]
     model_start_delay: Option<f64>,
 
-    /// Threads that assemble batches
-    #[arg(long, value_name = "N", help_heading = "Batches")]
-    num_workers: Option<usize>,
     /// Batches that wait on the model device
     #[arg(long, value_name = "N", help_heading = "Batches")]
     buffer_size: Option<usize>,
@@ -84,18 +104,28 @@ pub struct RunFlags {
     enable_static_shapes: bool,
     #[arg(long, help_heading = "Batches", help = "Pack utterances end to end (the default)")]
     disable_static_shapes: bool,
-    /// Clips with more text are refused, cropped or split: see --long-clips
-    #[arg(long, value_name = "TOKENS", help_heading = "Batches")]
-    max_text_length: Option<usize>,
-    /// Clips with more sound: the same
-    #[arg(long, value_name = "FRAMES", help_heading = "Batches")]
-    max_mel_frames: Option<usize>,
-    /// What becomes of clips above these limits
-    #[arg(long, value_name = "POLICY", help_heading = "Batches")]
-    long_clips: Option<LongClips>,
-    /// Mel frames in a batch, instead of --batch-size times the mean length
-    #[arg(long, value_name = "FRAMES", help_heading = "Batches")]
-    frame_budget: Option<usize>,
+    /// Where the frames of each token come from
+    #[arg(long, value_name = "SOURCE", help_heading = "Batches")]
+    durations: Option<Durations>,
+}
+
+impl DataFlags {
+    pub fn set(&self, flags: &mut Overrides) {
+        self.layout.set(flags);
+        flags
+            .set("data.dataset_path", self.train_data.as_ref())
+            .set("data.val_data", self.val_data.as_ref())
+            .set("data.batch_size", self.batch_size)
+            .set("data.frame_budget", self.frame_budget)
+            .set("data.num_workers", self.num_workers)
+            .set("data.max_text_length", self.max_text_length)
+            .set("data.max_mel_frames", self.max_mel_frames)
+            .set("data.long_clips", self.long_clips);
+    }
+
+    pub fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
 }
 
 impl RunFlags {
@@ -106,32 +136,25 @@ impl RunFlags {
 
     /// `flags`: what the command itself sets.
     pub fn resolve(&self, flags: Overrides) -> Result<Config> {
-        Ok(Config::resolve(self.config.as_deref(), self.over(flags))?)
+        Ok(Config::resolve(self.data.config(), self.over(flags))?)
     }
 
     /// The same, with everything that is wrong in the error.
     pub fn resolve_or_list(&self) -> Result<Config, Vec<config::Error>> {
-        Config::resolve_or_list(self.config.as_deref(), self.over(Overrides::default()))
+        Config::resolve_or_list(self.data.config(), self.over(Overrides::default()))
     }
 
     fn over(&self, mut flags: Overrides) -> Overrides {
-        self.layout.set(&mut flags);
+        self.data.set(&mut flags);
         let padded = match (self.enable_static_shapes, self.disable_static_shapes) {
             (false, false) => None,
             (enabled, _) => Some(enabled),
         };
         flags
-            .set("data.dataset_path", self.train_data.as_ref())
-            .set("data.val_data", self.val_data.as_ref())
-            .set("data.batch_size", self.batch_size)
-            .set("data.num_workers", self.num_workers)
             .set("data.pipeline_buffer_size", self.buffer_size)
             .set("data.prefetch_buffer_size", self.prefetch_buffer_size)
             .set("data.pad_to_fixed_length", padded)
-            .set("data.max_text_length", self.max_text_length)
-            .set("data.max_mel_frames", self.max_mel_frames)
-            .set("data.long_clips", self.long_clips)
-            .set("data.frame_budget", self.frame_budget)
+            .set("data.durations", self.durations)
             .set("model.size", self.model_size)
             .set("training.epochs", self.epochs)
             .set("training.steps", self.steps)

@@ -4,7 +4,7 @@
 use super::accept::device_index;
 use super::error::Error;
 use super::layer::Layer;
-use super::{Config, Schedule};
+use super::{Config, Durations, Schedule};
 
 /// Multiples of 8 up to 256 are what flash attention takes; rotary positions need an even number anyway.
 const HEAD_CHANNELS_STEP: i64 = 8;
@@ -24,6 +24,7 @@ pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
         bands,
         band_edges,
         splits,
+        durations,
         warmup,
         roles,
         device,
@@ -107,6 +108,12 @@ fn splits(config: &Config) -> Finding {
     (train + val > 1.0 + 1e-9).then(|| (&["train_split", "val_split"][..], what()))
 }
 
+fn durations(config: &Config) -> Finding {
+    let homeless = config.data.durations == Durations::Frozen && !config.data.enable_caching;
+    let what = "`durations: frozen` are kept in the cache, and `enable_caching` is false";
+    homeless.then(|| (&["durations", "enable_caching"][..], what.into()))
+}
+
 fn warmup(config: &Config) -> Finding {
     let missing = config.training.schedule == Schedule::Noam && config.training.warmup_steps == 0;
     let what = "`schedule: noam` is defined by its warm-up, and `warmup_steps` is 0; accepted: at least 1";
@@ -166,6 +173,7 @@ mod tests {
             ("model: {n_fft: 256, hop_length: 64, n_mels: 200}", "accepted: at most 128"),
             ("model: {f_max: 12000}", "accepted: at most 11025, or null"),
             ("model: {f_min: 8000, f_max: 7600}", "`f_min` 8000 leaves no band; accepted: below 7600"),
+            ("data: {durations: frozen, enable_caching: false}", "`durations: frozen` are kept in the cache"),
             ("data: {train_split: 0.9, val_split: 0.2}", "`train_split` 0.9 and `val_split` 0.2 together exceed 1"),
             ("training: {schedule: noam, warmup_steps: 0}", "`warmup_steps` is 0"),
             ("training:\n  data_gpu: 0\n", "a.yaml:2: `data_gpu` is set without `model_gpu`"),

@@ -77,13 +77,15 @@ pub struct Data {
     pub max_mel_frames: usize,
     /// What becomes of clips above these two.
     pub long_clips: LongClips,
+    /// Where the frames of each token come from.
+    pub durations: Durations,
     /// Every utterance in a slot of `max_text_length` and `max_mel_frames`, instead of packed end to end.
     pub pad_to_fixed_length: bool,
     /// White noise this far below each utterance, in dB, or up to 10 dB weaker; null adds none.
     pub augment_noise_snr_db: Option<f64>,
     /// Every utterance is spoken faster or slower by at most this share; 0 leaves it.
     pub augment_speed: f64,
-    /// Every utterance is moved up or down by at most this much; 0 leaves it.
+    /// Every utterance, and its reference with it, is moved up or down by at most this much; 0 leaves it.
     pub augment_pitch_semitones: f64,
     /// Batches come in an order that depends on the seed alone; otherwise those that are ready overtake slow ones.
     pub deterministic: bool,
@@ -149,6 +151,17 @@ pub enum LongClips {
     Crop,
     /// Cut at pauses, and the text between words at the same share of it.
     Split,
+}
+
+/// How a run knows which frames belong to a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Durations {
+    /// Found anew for every batch, by the weights as they are then
+    #[default]
+    Search,
+    /// As `myxtts align` found them, for all clips
+    Frozen,
 }
 
 /// How many clips may fail. Written as `20` or as `1%`.

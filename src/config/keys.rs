@@ -106,6 +106,7 @@ const DATA: &[Key] = &[
     whole("max_text_length", 2, 100_000),
     whole("max_mel_frames", 16, 100_000),
     one_of("long_clips", &["refuse", "crop", "split"]),
+    one_of("durations", &["search", "frozen"]),
     switch("pad_to_fixed_length"),
     real("augment_noise_snr_db", Included(-20.0), Included(100.0)).or_null(),
     real("augment_speed", Included(0.0), Included(0.5)),

@@ -2,8 +2,8 @@
 
 use super::layer::Layer;
 use super::{
-    CacheContent, Config, CorpusFormat, Data, DataDevice, LongClips, MaxFailures, Model, OptimizationLevel, Precision,
-    Schedule, Size, TokenizerKind, Training,
+    CacheContent, Config, CorpusFormat, Data, DataDevice, Durations, LongClips, MaxFailures, Model, OptimizationLevel,
+    Precision, Schedule, Size, TokenizerKind, Training,
 };
 use serde::de::DeserializeOwned;
 
@@ -124,6 +124,7 @@ fn data(given: &Layer, level: OptimizationLevel) -> Data {
         max_text_length: 200,
         max_mel_frames: 800,
         long_clips: LongClips::Refuse,
+        durations: Durations::Search,
         pad_to_fixed_length: false,
         augment_noise_snr_db: None,
         augment_speed: 0.0,

@@ -75,17 +75,34 @@ impl Augment {
         spectrum.index_select(0, &first) * (-&share + 1.0) + spectrum.index_select(0, &next) * share
     }
 
-    /// Moves every utterance's spectrum up or down by a random interval within the chosen one: bin `b` then shows what
-    /// was at `b / factor`. Pitch and formants move together, as between a smaller and a larger speaker.
-    /// `magnitude`: `[frames, bins]`.
-    pub fn pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
-        if self.pitch_semitones == 0.0 {
-            return magnitude.shallow_clone();
-        }
+    /// How far each utterance moves up or down, a factor within the chosen interval: `[utterances, 1]`. Absent where
+    /// nothing moves.
+    pub fn pitch_factors(&self, batch: &Batch, at: &Position) -> Option<Tensor> {
         let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 2]);
         let factor = |rng: &mut Rng| 2f64.powf((rng.unit() * 2.0 - 1.0) * self.pitch_semitones / 12.0);
-        let factors = draws(batch.frames.capacity(), &mut rng, factor, magnitude.device());
-        stretch(magnitude, &per_frame(&factors, batch).clamp_min(1e-3))
+        let device = batch.frames.lens.device();
+        (self.pitch_semitones != 0.0).then(|| draws(batch.frames.capacity(), &mut rng, factor, device))
+    }
+
+    /// Moves every utterance's spectrum by its factor: bin `b` then shows what was at `b / factor`. Pitch and formants
+    /// move together, as between a smaller and a larger speaker. `magnitude`: `[frames, bins]`.
+    pub fn pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        match self.pitch_factors(batch, at) {
+            Some(factors) => stretch(magnitude, &per_frame(&factors, batch).clamp_min(1e-3)),
+            None => magnitude.shallow_clone(),
+        }
+    }
+
+    /// The same for references, which are slices of equal length: who is cloned has moved as what is trained on has.
+    /// Otherwise a voice would learn not to heed how high its reference speaks; so, each interval is one more speaker.
+    pub fn reference_pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        match self.pitch_factors(batch, at) {
+            Some(factors) => {
+                let slice = magnitude.size()[0] / batch.frames.capacity();
+                stretch(magnitude, &factors.repeat_interleave_self_int(slice, 0, None))
+            }
+            None => magnitude.shallow_clone(),
+        }
     }
 }
 

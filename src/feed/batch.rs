@@ -50,7 +50,7 @@ impl Batch {
             mel: sound.mel,
             reference: sound.reference,
             samples: sound.samples,
-            token_of_frame: None,
+            token_of_frame: (!layout.token_of_frame.is_empty()).then(|| part(&layout.token_of_frame)),
             tables,
             layout: layout.clone(),
         }
@@ -98,7 +98,7 @@ impl Batch {
             longest_tokens: longest(text),
             padded: false,
         };
-        let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, 0);
+        let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, 0, false);
         let mut tables = vec![0; layout.source_lens.end];
         layout.text.fill(&mut tables, text);
         layout.frames.fill(&mut tables, frames);

@@ -68,7 +68,7 @@ impl Features {
         batch.samples = heard.then(|| samples(block, &self.layout.sound));
         (batch.mel, batch.reference) = match &self.kernel {
             Some(kernel) => self.in_one(kernel, block, &batch).expect("shapes are fixed by construction"),
-            None => (self.mel(block, &batch, at), self.reference(block, &batch)),
+            None => (self.mel(block, &batch, at), self.reference(block, &batch, at)),
         };
         batch
     }
@@ -94,36 +94,39 @@ impl Features {
     }
 
     fn mel(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
-        let mel = self.stats.apply(&self.log_mel(block, &self.layout.sound, Some((batch, at))));
+        let mel = self.stats.apply(&self.speech(block, batch, at));
         if self.purpose == Purpose::Vocoder { mel } else { mel * &batch.frames.mask }
     }
 
-    /// Log-mel frames of what the cache holds, `[frames, n_mels]`. Only speech that is trained on is augmented
-    /// (`speech`), and never what a voice is cloned from.
-    fn log_mel(&self, block: &Tensor, section: &Section, speech: Option<(&Batch, &Position)>) -> Tensor {
-        if let SoundKind::Mel { n_mels } = self.layout.kind {
-            let frames = part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]);
-            return speech.map_or(frames.shallow_clone(), |(batch, _)| self.augment.speed(&frames, batch));
+    /// Log-mel frames of what is trained on, `[frames, n_mels]`, with every change that is asked for.
+    fn speech(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        let (section, augment) = (&self.layout.sound, &self.augment);
+        if let Some(frames) = self.cached_frames(block, section) {
+            return augment.speed(&frames, batch);
         }
-        let samples = samples(block, section);
-        let magnitude = match speech {
-            Some((batch, at)) => {
-                let magnitude = self.extractor.magnitude(&self.augment.noise(&samples, batch, at));
-                self.augment.pitch(&self.augment.speed(&magnitude, batch), batch, at)
-            }
-            None => self.extractor.magnitude(&samples),
-        };
-        self.extractor.bands(&magnitude)
+        let magnitude = self.extractor.magnitude(&augment.noise(&samples(block, section), batch, at));
+        self.extractor.bands(&augment.pitch(&augment.speed(&magnitude, batch), batch, at))
     }
 
-    fn reference(&self, block: &Tensor, batch: &Batch) -> Tensor {
-        if self.layout.reference.bytes == 0 {
+    /// `[utterances, reference_frames, n_mels]`. Of all changes, only the pitch's reaches what a voice is cloned from.
+    fn reference(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        let section = &self.layout.reference;
+        if section.bytes == 0 {
             return self.no_reference(batch);
         }
-        let mel = self.stats.apply(&self.log_mel(block, &self.layout.reference, None));
-        let slices = mel.view([batch.frames.capacity(), -1, self.extractor.n_mels()]);
+        let mel = self.cached_frames(block, section).unwrap_or_else(|| {
+            let magnitude = self.extractor.magnitude(&samples(block, section));
+            self.extractor.bands(&self.augment.reference_pitch(&magnitude, batch, at))
+        });
+        let slices = self.stats.apply(&mel).view([batch.frames.capacity(), -1, self.extractor.n_mels()]);
         let used = batch.frames.lens.gt(0).to_kind(Kind::Float).view([-1, 1, 1]);
         slices.narrow(1, 0, self.layout.reference_frames as i64) * used
+    }
+
+    /// Where the cache holds mel frames instead of samples.
+    fn cached_frames(&self, block: &Tensor, section: &Section) -> Option<Tensor> {
+        let SoundKind::Mel { n_mels } = self.layout.kind else { return None };
+        Some(part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]))
     }
 
     fn no_reference(&self, batch: &Batch) -> Tensor {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::loader::tests::{dataset, options};
-use crate::loader::{Budget, Dataset, Loader};
+use crate::loader::{Budget, Dataset, Loader, Position};
 use crate::simulate::Delays;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -165,8 +165,35 @@ fn augmentation_depends_on_the_seed_and_the_place_alone() {
     assert_close(&first, &again, 0.0);
     let (mel, plain_mel) = (&first[0][1], &plain[0][1]);
     assert!((mel - plain_mel).abs().max().double_value(&[]) > 0.05);
-    // References are never changed.
-    assert_close(&[vec![first[0][2].copy()]], &[vec![plain[0][2].copy()]], 0.0);
+}
+
+#[test]
+fn of_all_changes_only_the_pitch_reaches_references() {
+    let (_dir, dataset) = dataset(|_| ());
+    let heard = |snr_db: Option<f64>, semitones: f64| {
+        let mut config = config();
+        (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (snr_db, semitones);
+        run(&dataset, &config).swap_remove(0).swap_remove(2)
+    };
+    let plain = heard(None, 0.0);
+    assert_eq!(heard(Some(20.0), 0.0), plain);
+    assert!((heard(None, 2.0) - plain).abs().max().double_value(&[]) > 0.05);
+}
+
+/// A recording that is its own reference stays so.
+#[test]
+fn a_reference_moves_as_far_as_its_speech() {
+    let mut config = config();
+    config.data.augment_pitch_semitones = 4.0;
+    let augment = augment::Augment::new(&config.data, 1, Device::Cpu);
+    let spans = [0, 6].map(|start| crate::loader::Span { start, len: 6 });
+    let spectrum = Tensor::rand([12, 50], (Kind::Float, Device::Cpu));
+    let nothing = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
+    let batch = Batch::by_hand(&spans, &spans, &[1; 12], &[0, 0], spectrum.shallow_clone(), nothing);
+    let at = Position { epoch: 3, batch: 5, ahead: Vec::new() };
+    let speech = augment.pitch(&spectrum, &batch, &at);
+    assert_eq!(speech, augment.reference_pitch(&spectrum, &batch, &at));
+    assert_ne!(speech, spectrum);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct BlockLayout {
     pub languages: Range<usize>,
     /// Frames of each utterance's sound as the cache has it; `frames.lens` differs where its speed is changed.
     pub source_lens: Range<usize>,
+    /// Packed token of each frame, 0 in gaps; empty where durations are not known.
+    pub token_of_frame: Range<usize>,
     pub bytes: usize,
 }
 
@@ -55,17 +57,19 @@ impl Section {
 }
 
 impl BlockLayout {
-    pub fn new(budget: &Budget, kind: SoundKind, hop_samples: usize, reference_frames: usize) -> Self {
+    /// `aligned`: durations are known.
+    pub fn new(budget: &Budget, kind: SoundKind, hop_samples: usize, reference_frames: usize, aligned: bool) -> Self {
         let Budget { frames, tokens, utterances, longest_frames, longest_tokens, .. } = *budget;
         let text = AxisTables::new(tokens, tokens, utterances, longest_tokens);
         let frame_tables = AxisTables::new(text.lens.end, frames, utterances, longest_frames);
         let languages = frame_tables.lens.end..frame_tables.lens.end + utterances;
         let source_lens = languages.end..languages.end + utterances;
+        let token_of_frame = source_lens.end..source_lens.end + if aligned { frames } else { 0 };
         let frame_bytes = frame_bytes(kind, hop_samples);
         let reference_bytes = if reference_frames == 0 { 0 } else { (reference_frames + GAP) * frame_bytes };
         let mut bytes = 0;
         let [sound, reference, tables] =
-            [frames * frame_bytes, utterances * reference_bytes, source_lens.end * size_of::<i32>()].map(|len| {
+            [frames * frame_bytes, utterances * reference_bytes, token_of_frame.end * size_of::<i32>()].map(|len| {
                 let start_bytes = bytes;
                 bytes = (start_bytes + len).next_multiple_of(ALIGNMENT_BYTES);
                 Section { start_bytes, bytes: len }
@@ -83,6 +87,7 @@ impl BlockLayout {
             frames: frame_tables,
             languages,
             source_lens,
+            token_of_frame,
             bytes,
         }
     }

@@ -4,10 +4,12 @@ use super::batch::{HostBatch, Making};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
+use super::follow::follow;
 use super::layout::{Budget, GAP, Length, Span};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
 use super::speakers::Speakers;
+use crate::cache::durations::{Durations, Stretch};
 use crate::cache::{self, Cache, Clip, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
@@ -17,6 +19,7 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a run takes of its clips.
@@ -130,6 +133,8 @@ pub struct Dataset {
     languages: Vec<String>,
     reference_frames: usize,
     speed: f64,
+    /// Of every piece, where batches shall tell which token a frame belongs to.
+    durations: Option<Arc<Durations>>,
     #[cfg(test)]
     pub(super) hook: Option<Hook>,
 }
@@ -187,6 +192,7 @@ impl Dataset {
             languages: tokenizer.languages().to_vec(),
             reference_frames: limits.reference_frames,
             speed: limits.speed,
+            durations: None,
             #[cfg(test)]
             hook: None,
         };
@@ -198,6 +204,20 @@ impl Dataset {
         &self.lengths
     }
 
+    /// Of each clip its name, and what it is by its contents.
+    pub fn stretches(&self) -> impl Iterator<Item = (&str, Stretch)> {
+        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.stretch(piece)))
+    }
+
+    fn stretch(&self, piece: &Piece) -> Stretch {
+        self.cache.stretch(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    }
+
+    /// From now on batches hold the token of every frame. `durations` has those of all clips.
+    pub fn freeze(&mut self, durations: Arc<Durations>) {
+        self.durations = Some(durations);
+    }
+
     /// What the numbers in the table `languages` stand for.
     pub fn languages(&self) -> &[String] {
         &self.languages
@@ -205,7 +225,8 @@ impl Dataset {
 
     pub fn layout(&self, budget: &Budget) -> BlockLayout {
         let kind = self.cache.n_mels().map_or(SoundKind::Pcm, |n_mels| SoundKind::Mel { n_mels });
-        BlockLayout::new(budget, kind, self.cache.hop_samples(), self.reference_frames)
+        let aligned = self.durations.is_some();
+        BlockLayout::new(budget, kind, self.cache.hop_samples(), self.reference_frames, aligned)
     }
 
     /// Seconds of speech in the whole set.
@@ -256,7 +277,7 @@ impl Dataset {
         layout.text.fill(tables, &text_spans);
         layout.frames.fill(tables, &frame_spans);
         tables[layout.tokens.clone()].fill(0);
-        tables[layout.languages.start..layout.source_lens.end].fill(0);
+        tables[layout.languages.start..layout.token_of_frame.end].fill(0);
         let mut sound = Filler { bytes: sound, at: 0 };
         for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
             self.attempt(piece.clip as usize, |clip| {
@@ -269,6 +290,11 @@ impl Dataset {
                 tokens[1..].copy_from_slice(&clip.tokens[piece.tokens.start as usize..piece.tokens.end as usize]);
                 tables[layout.languages.start + index] = self.language(clip.language);
                 tables[layout.source_lens.start + index] = piece.length().frames as i32;
+                if let Some(durations) = &self.durations {
+                    let known = durations.of(&self.stretch(piece)).expect("durations of every clip");
+                    let frames = &mut tables[layout.token_of_frame.clone()][frame_spans[index].range()];
+                    follow(known, text_spans[index].start, frames);
+                }
             })?;
         }
         sound.finish();

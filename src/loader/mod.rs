@@ -5,6 +5,7 @@ mod block;
 mod block_layout;
 mod dataset;
 mod error;
+mod follow;
 mod layout;
 mod packer;
 mod pieces;

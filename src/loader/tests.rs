@@ -3,6 +3,7 @@
 pub(crate) use super::dataset::Moment;
 use super::*;
 use crate::audio;
+use crate::cache::durations::{self, Aligned};
 use crate::cache::{self, Cache};
 use crate::config::{CacheContent, Config, LongClips};
 use crate::corpus::Utterance;
@@ -42,13 +43,18 @@ fn open(dir: &Path, content: CacheContent, clips: &[(Vec<f32>, &str, &str)]) -> 
             Utterance { id: index.to_string(), audio, text: (*text).into(), speaker: (*speaker).into(), language }
         })
         .collect();
+    let config = config(dir, content);
+    let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
+    let cache = cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false)).unwrap().0;
+    (cache, tokenizer)
+}
+
+fn config(dir: &Path, content: CacheContent) -> Config {
     let mut config = Config::default();
     (config.data.sample_rate, config.data.cache_dir) = (RATE_HZ as u32, Some(dir.join("cache")));
     (config.data.trim_silence, config.data.normalize_audio) = (false, false);
     config.data.cache_content = content;
-    let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
-    let cache = cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false)).unwrap().0;
-    (cache, tokenizer)
+    config
 }
 
 fn open_usual(dir: &Path, content: CacheContent) -> (Cache, Tokenizer) {
@@ -393,13 +399,17 @@ fn a_batch_that_panics_is_tried_again_then_left_out() {
 }
 
 /// Noise with a pause behind each of four words, too long for 100 frames.
-#[test]
-fn long_clips_are_refused_cropped_or_split() {
-    let dir = tempfile::tempdir().unwrap();
+fn four_words() -> Vec<f32> {
     let mut rng = Rng::new(&[3]);
     let mut noise = |_| rng.below(1000) as f32 / 2000.0 - 0.25;
     let mut word = |_| [(0..5 * 1600).map(&mut noise).collect(), vec![0.0; 1600]].concat();
-    let long: Vec<f32> = (0..4).flat_map(&mut word).collect();
+    (0..4).flat_map(&mut word).collect()
+}
+
+#[test]
+fn long_clips_are_refused_cropped_or_split() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = four_words();
     let clips = [(long.clone(), "aaaa bbbb, cccc dddd", "s"), (wave(1), "a", "s"), (long, "aaaaaaaaaaaaaaaaaaaa", "s")];
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
@@ -463,4 +473,57 @@ fn spoken_lengths_vary_within_the_speed_and_fit_the_batch() {
         seen.insert(batch.frame_spans[0].len);
     }
     assert!(seen.len() > 5, "{seen:?}");
+}
+
+#[test]
+fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() {
+    let dir = tempfile::tempdir().unwrap();
+    let clips = [(four_words(), "aaaa bbbb, cccc dddd", "s"), (wave(1), "a", "s")];
+    let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
+    let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
+    let max = Length { frames: 100, tokens: 14 };
+    let limits = Limits { max, long_clips: LongClips::Split, reference_frames: 0, speed: 0.0 };
+    let frozen = |speed: f64| {
+        let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &Limits { speed, ..limits }).unwrap();
+        let wanted: Vec<_> = dataset.stretches().collect();
+        let found = durations::find(&config, &tokenizer, &wanted);
+        found.map(|durations| dataset.freeze(Arc::new(durations))).map(|()| dataset)
+    };
+    assert!(frozen(0.0).is_err());
+    // Every token but the last has two frames.
+    let (plain, _) = Dataset::new(cache.clone(), &tokenizer, &limits).unwrap();
+    let lasting = |length: &Length| {
+        let others = length.tokens - 1;
+        [vec![2; others], vec![(length.frames - 2 * others) as i32]].concat()
+    };
+    let aligned: Vec<Aligned> = plain
+        .stretches()
+        .zip(plain.lengths())
+        .map(|((id, stretch), length)| Aligned { id: id.into(), stretch, durations: lasting(length) })
+        .collect();
+    assert_eq!(aligned.len(), 3, "two pieces and a clip");
+    durations::write(&config, &tokenizer, String::new(), &aligned, &stop).unwrap();
+    for speed in [0.0, 0.2] {
+        let dataset = frozen(speed).ok().unwrap();
+        let layout = dataset.layout(&Budget::packed(dataset.lengths(), 5));
+        for number in 0..5 {
+            let mut block = Box::new(PlainBlock::new(layout.bytes));
+            block.bytes_mut().fill(0xAA);
+            let batch = dataset.batch(&[1, 2, 0], &layout, block, [1, 0, number]).unwrap();
+            let mut path = layout.tables(&*batch.block)[layout.token_of_frame.clone()].to_vec();
+            for (text, frames) in batch.text_spans.iter().zip(&batch.frame_spans) {
+                let own = &mut path[frames.range()];
+                let tokens: Vec<i32> = own.chunk_by(|a, b| a == b).map(|chunk| chunk[0]).collect();
+                assert!(tokens.iter().map(|&token| token as usize).eq(text.range()));
+                assert!(speed > 0.0 || own[..4] == [0, 0, 1, 1].map(|token| token + text.start as i32));
+                own.fill(0);
+            }
+            assert!(path.iter().all(|&token| token == 0), "gaps point at the first token");
+        }
+    }
+    // In other pieces they are other clips.
+    let (cut, _) = Dataset::new(cache, &tokenizer, &Limits { max: Length { frames: 60, ..max }, ..limits }).unwrap();
+    let wanted: Vec<_> = cut.stretches().collect();
+    let error = durations::find(&config, &tokenizer, &wanted).err().unwrap().to_string();
+    assert!(error.contains("clips have no durations: 0"), "{error}");
 }

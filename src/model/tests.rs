@@ -300,16 +300,28 @@ fn half_rate_and_copies_are_what_the_host_would_lay_out() {
     assert_eq!(borders[one..one + 5], [24, 29, 34, 40, 48]);
 }
 
+/// Frames that follow from the text: a token's are alike, and it is known which these are, for a search among tokens that
+/// say nothing yet may settle on others. So nothing need remain of the loss.
+fn learnable() -> Batch {
+    let mut batch = batch(&[(4, 12, 41), (3, 9, 42)]);
+    let token_of_frame: Vec<i64> = (0..12).map(|at| at / 3).chain([0; 4]).chain((0..9).map(|at| 8 + at / 3)).collect();
+    let path = Tensor::from_slice(&token_of_frame).constant_pad_nd([0, batch.frames.len() - 25]);
+    batch.mel = batch.mel.index_select(0, &path) * &batch.frames.mask;
+    batch.token_of_frame = Some(path.to_kind(Kind::Int));
+    batch
+}
+
 #[test]
 fn one_batch_can_be_learned_by_heart() {
-    let (store, voice) = voice(3);
-    let batch = batch(&[(4, 12, 41), (3, 9, 42)]);
+    let (store, voice) = voice_of(&config::Model { contrastive_weight: 0.0, ..tiny() }, 3);
+    let batch = learnable();
     let parameters = crate::train::named_parameters(&store).into_iter().map(|(_, tensor)| (tensor, false));
     let options = torchx::adamw::Options { lr: 5e-3, ..Default::default() };
     let mut optimizer = torchx::AdamW::new(parameters, options).unwrap();
     let mut history = Vec::new();
     let draws: Vec<Draw> = (0..4).map(|_| Draw::new(&batch, 1, 0.0)).collect();
-    for step in 0..600 {
+    for step in 0..400 {
+        optimizer.set_lr(5e-3 * (1.0 - step as f64 / 400.0)).unwrap();
         let loss = voice.losses_at(&batch, &draws[step % 4], true).total();
         optimizer.zero_grad().unwrap();
         loss.backward();
@@ -317,8 +329,8 @@ fn one_batch_can_be_learned_by_heart() {
         history.push(loss.double_value(&[]));
     }
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    let (first, last) = (mean(&history[..8]), mean(&history[592..]));
-    assert!(last < 0.15 * first, "loss {first:.3} → {last:.3}");
+    let (first, last) = (mean(&history[..8]), mean(&history[392..]));
+    assert!(last < 1e-3 * first, "loss {first:.3} → {last:.1e}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const GPU_WARM_UP_STEPS: u64 = 30;
 /// Steps that are traced kernel by kernel, which slows them a little: on their own, not among the timed ones.
 pub const TRACED_STEPS: u64 = 30;
 /// Plain and watched steps take turns of this length, so that a machine that changes its speed changes both.
-const TURN_STEPS: u64 = 10;
+const TURN_STEPS: u64 = 25;
 
 /// What a run was and did. A figure that could not be taken is absent.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -157,8 +157,12 @@ pub struct DeviceUse {
     pub throttle: Vec<&'static str>,
 }
 
-/// Runs the pipeline and measures `steps` of it.
+/// Runs the pipeline and measures `steps` of it. Want of memory is explained as `train` does it.
 pub fn run(around: &Surroundings, steps: u64) -> Result<Measured> {
+    measured(around, steps).map_err(|error| Watch::new(around.roles, around.caps).explain(error, around.config))
+}
+
+fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
     let (mut rig, first_step_s) = Rig::start(around)?;
     rig.warm_up()?;
     let watched = rig.watch(steps)?;
@@ -203,21 +207,21 @@ pub fn run(around: &Surroundings, steps: u64) -> Result<Measured> {
     })
 }
 
-/// What watching costs: (milliseconds of a plain step, of a watched one), in turns.
+/// What watching costs: milliseconds of a plain step and of a watched one, from end to end on the device's clock.
+/// Medians of turns.
 pub fn overhead(around: &Surroundings, steps: u64) -> Result<(f64, f64)> {
     let (mut rig, _) = Rig::start(around)?;
     rig.warm_up()?;
-    let (mut plain_ms, mut watched_ms, turns) = (0.0, 0.0, steps.div_ceil(TURN_STEPS).max(2));
-    for _ in 0..turns {
-        let start = Instant::now();
-        rig.run(TURN_STEPS)?;
-        plain_ms += start.elapsed().as_secs_f64() * 1e3;
-        let start = Instant::now();
-        rig.watch(TURN_STEPS - 1)?; // one more is run, for the first has nothing to be measured from
-        watched_ms += start.elapsed().as_secs_f64() * 1e3;
+    let (mut plain, mut watched) = (Vec::new(), Vec::new());
+    for _ in 0..steps.div_ceil(TURN_STEPS).max(3) {
+        plain.push(rig.plain(TURN_STEPS)?);
+        watched.push(rig.watch(TURN_STEPS)?.summary.step_ms.mean);
     }
-    let each = (turns * TURN_STEPS) as f64;
-    Ok((plain_ms / each, watched_ms / each))
+    let median = |mut turns: Vec<f64>| {
+        turns.sort_by(f64::total_cmp);
+        percentile(&turns, 0.5)
+    };
+    Ok((median(plain), median(watched)))
 }
 
 /// The pipeline on a bench: network, feed, and the number of the step.
@@ -284,8 +288,7 @@ impl<'a> Rig<'a> {
         self.number += 1;
         let rate = self.rate();
         let feed = self.feed.as_mut().context("the feed was stopped")?;
-        let done = self.step.run(feed, self.number, rate);
-        done.map_err(|error| Watch::new(self.around.roles, self.around.caps).explain(error, self.around.config))
+        self.step.run(feed, self.number, rate)
     }
 
     /// Steps whose figures nobody wants; waits for the last.
@@ -297,6 +300,18 @@ impl<'a> Rig<'a> {
             }
         }
         self.settle()
+    }
+
+    /// Milliseconds from the end of one step to the end of the next, with nothing but the steps.
+    fn plain(&mut self, steps: u64) -> Result<f64> {
+        let first = self.one()?.span.end;
+        let mut last = None;
+        for _ in 0..steps {
+            last = Some(self.one()?.span.end);
+        }
+        self.settle()?;
+        let ms = last.and_then(|last| first.ms_until(&last)).context("no step was run")?;
+        Ok(ms / steps as f64)
     }
 
     fn settle(&self) -> Result<()> {
@@ -492,7 +507,7 @@ fn devices(around: &Surroundings, gpus: &Result<Vec<Reading>, String>, usage: &U
         let not_measured = match (&reading, gpus) {
             (Some(_), _) => None,
             (None, Err(why)) if device.is_cuda() => Some(why.clone()),
-            _ => Some("the driver's figures are of GPUs".to_owned()),
+            _ => Some("it is a CPU, see `cores`".to_owned()),
         };
         let reading = reading.unwrap_or_default();
         let facts = device.is_cuda().then(|| torchx::cuda::facts(device).ok()).flatten();

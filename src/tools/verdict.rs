@@ -138,6 +138,10 @@ impl View<'_> {
         self.starved() > if self.m.setup.on_gpu { self.t.starved } else { self.t.starved_on_cpu }
     }
 
+    fn gap_share(&self) -> f64 {
+        mean(self.m.stages.gap_ms) / self.m.step_ms.mean.max(1e-9)
+    }
+
     /// Of one step, without waiting.
     fn compute_share(&self) -> f64 {
         mean(self.m.stages.compute_ms) / self.m.step_ms.mean.max(1e-9)
@@ -316,8 +320,7 @@ impl View<'_> {
 
     /// Batches are there, and nobody asks for them.
     fn gaps(&self) -> Option<Finding> {
-        let gap = self.m.stages.gap_ms;
-        let share = mean(gap) / self.m.step_ms.mean.max(1e-9);
+        let (gap, share) = (self.m.stages.gap_ms, self.gap_share());
         (share > self.t.gap).then(|| {
             let fact = format!(
                 "between steps the model device stands idle for {}, {} of the time, though batches are there",
@@ -331,7 +334,7 @@ impl View<'_> {
 
     /// The device waits for the host to launch kernels, or runs too small ones.
     fn launches(&self) -> Option<Finding> {
-        let (setup, idle) = (&self.m.setup, self.starved());
+        let (setup, idle) = (&self.m.setup, 1.0 - self.m.readiness + self.gap_share());
         let Some(kernels) = &self.m.kernels else { return self.low_utilisation() };
         let lost = 1.0 - kernels.busy - idle;
         if kernels.busy >= self.t.model_busy || lost < 1.0 - self.t.model_busy - self.t.starved {

@@ -7,6 +7,7 @@ use super::step::{Learner, Step};
 use crate::config::Config;
 use crate::feed::MelStats;
 use crate::loader::Position;
+use crate::model::Voice;
 use crate::text::Tokenizer;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use tch::Tensor;
 use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
 use torchx::adamw::Moments;
 
 /// Raised when older programs could not read what newer ones write.
@@ -45,6 +46,9 @@ pub struct State {
     #[serde(default)]
     pub stale_validations: u64,
     pub mel_stats: MelStats,
+    /// Fingerprint of the durations it trains with; absent where it searches.
+    #[serde(default)]
+    pub durations: Option<String>,
     #[serde(default)]
     pub kind: RunKind,
 }
@@ -68,6 +72,17 @@ impl fmt::Display for RunKind {
 }
 
 impl State {
+    /// Takes other durations than so far: whether there was anything to change. Losses under the old ones, which a
+    /// search has made as low as they get, say nothing about those to come.
+    pub fn change_durations(&mut self, durations: Option<&str>) -> bool {
+        let changed = self.durations.as_deref() != durations;
+        if changed {
+            self.durations = durations.map(str::to_owned);
+            (self.best_loss, self.stale_validations) = (None, 0);
+        }
+        changed
+    }
+
     pub fn new(mel_stats: MelStats) -> Self {
         State {
             format: FORMAT,
@@ -76,6 +91,7 @@ impl State {
             best_loss: None,
             stale_validations: 0,
             mel_stats,
+            durations: None,
             kind: RunKind::Voice,
         }
     }
@@ -149,6 +165,20 @@ impl Checkpoint {
         let path = weights_file(&self.folder, group);
         let mut read = read_weights(&path)?;
         named_parameters(store).iter().try_for_each(|(name, tensor)| put(&mut read, name, tensor, &path))
+    }
+
+    /// The voice that speaks from it, and what holds its weights.
+    pub fn voice(&self, device: Device, kind: Kind) -> Result<(VarStore, Voice)> {
+        let (store, tokenizer) = (VarStore::new(device), &self.tokenizer);
+        let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
+        let voice = Voice::new(&store.root(), &self.config.model, vocabulary, languages, kind)?;
+        self.load_weights("model", &store)?;
+        Ok((store, voice))
+    }
+
+    /// The settings it was trained with, on disk.
+    pub fn config_file(&self) -> PathBuf {
+        self.folder.join(CONFIG)
     }
 
     /// Everything that a run needs to go on as if it had not stopped.
@@ -410,7 +440,7 @@ pub fn same_network(config: &Config, checkpoint: &Checkpoint) -> Result<()> {
         bail!(
             "{}: trained with other model settings than this run's\nhint: compare `myxtts config` with {}",
             checkpoint.folder.display(),
-            checkpoint.folder.join(CONFIG).display()
+            checkpoint.config_file().display()
         );
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! What a run trains on: corpus → split → tokenizer → cache → datasets and the batch budget.
 
+use crate::cache::durations::{self, Durations};
 use crate::cache::{self, Cache, Work};
-use crate::config::{Config, Data};
+use crate::config::{self, Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
 use crate::loader::{Budget, Dataset, HostBatch, Length, Limits, plan};
@@ -18,6 +19,7 @@ use tch::Device;
 /// Batches that mean and deviation of the mel values are measured on.
 const STATS_BATCHES: usize = 8;
 
+#[derive(Clone)]
 pub struct Prepared {
     pub train: Arc<Dataset>,
     /// Absent when nothing is held out.
@@ -31,7 +33,9 @@ pub struct Prepared {
     pub building: Building,
     /// Sound clips that are too long or too short for this run.
     pub refused: usize,
-    stats: OnceLock<MelStats>,
+    /// Those that batches hold; otherwise every step searches.
+    pub durations: Option<Arc<Durations>>,
+    pub(super) stats: OnceLock<MelStats>,
 }
 
 /// What had to be made before the run could start.
@@ -53,10 +57,7 @@ impl Prepared {
 
     /// Other clips for the same voice, to try something with; nothing is held out.
     pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> Prepared {
-        let (tokenizer, stats) = (self.tokenizer.clone(), self.stats.clone());
-        let (findings, notes) = (Vec::new(), Vec::new());
-        let (validation, building, refused) = (None, Building::default(), self.refused);
-        Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, stats }
+        Prepared { train, validation: None, budget, ..self.clone() }
     }
 
     /// Measured once, then part of every checkpoint.
@@ -141,16 +142,21 @@ pub fn prepare_slowed(
         }
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
-    let (train, refused) = fitting(train, config, "training")?;
-    let (validation, _) = fitting(validation, &config.unchanged(), "validation")?;
+    let (mut train, refused) = fitting(train, config, "training")?;
+    let (mut validation, _) = fitting(validation, &config.unchanged(), "validation")?;
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
     );
+    let durations = match data.durations {
+        config::Durations::Search => None,
+        config::Durations::Frozen => Some(freeze(config, &tokenizer, [&mut train, &mut validation])?),
+    };
+    notes.extend(durations.iter().map(|found| format!("durations: as in {}", found.path().display())));
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     let (train, stats) = (Arc::new(train), OnceLock::new());
-    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, stats })
+    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, stats })
 }
 
 fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
@@ -208,6 +214,14 @@ impl Building {
             text: total.text + text,
         };
     }
+}
+
+/// Lets batches hold the token of every frame.
+fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Result<Arc<Durations>> {
+    let wanted: Vec<_> = sets.iter().flat_map(|set| set.stretches()).collect();
+    let found = Arc::new(durations::find(config, tokenizer, &wanted)?);
+    sets.into_iter().for_each(|set| set.freeze(found.clone()));
+    Ok(found)
 }
 
 /// One budget for training and validation, so that shapes never change.

@@ -1,5 +1,6 @@
 //! The training run: corpus to checkpoints.
 
+pub mod align;
 pub mod checkpoint;
 mod data;
 mod group;
@@ -266,18 +267,10 @@ pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loa
     Loader::start(data.train.clone(), data.budget, options)
 }
 
-/// Loader, features and ring from a position on.
+/// Loader, features and ring from a position on; waits until the ring is full, as long as the config allows.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, roles, delays, .. } = *around;
-    let settings = &config.data;
-    let loader = start_loader(around, from)?;
-    let slots = ring_slots(settings);
-    let layout = Arc::new(loader.layout().clone());
-    let features = Features::new(config, layout, stats, purpose, roles.data)?;
-    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
-    let feed = Feed::start(producer, slots)?;
-    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
+    let feed = open_feed(around, from, stats, purpose)?;
+    feed.warm_up(Duration::from_secs_f64(around.config.training.model_start_delay));
     Ok(feed)
 }
 
@@ -289,6 +282,18 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
+}
+
+fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
+    let Surroundings { config, roles, delays, .. } = *around;
+    let settings = &config.data;
+    let loader = start_loader(around, from)?;
+    let slots = ring_slots(settings);
+    let layout = Arc::new(loader.layout().clone());
+    let features = Features::new(config, layout, stats, purpose, roles.data)?;
+    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    Feed::start(producer, slots)
 }
 
 /// Batches that wait on the model device; 0: each is made when it is asked for.

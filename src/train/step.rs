@@ -11,10 +11,17 @@ use crate::simulate::{self, Delays};
 use anyhow::{Context, Result};
 use std::time::Duration;
 use tch::{Device, Kind, Tensor};
-use torchx::{Graph, Pool};
+use torchx::{Arg, Graph, Kernel, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
 const WARMUP_STEPS: u64 = 3;
+
+/// Keeps a GPU busy for so many nanoseconds.
+const SPIN: &str = r#"extern "C" __global__ void spin(long long ns) {
+    long long start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
+}"#;
 
 /// What a run trains: a voice, or a vocoder with its judges.
 pub trait Learner {
@@ -43,6 +50,8 @@ pub struct Step<L> {
     graphs: Graphs,
     device: Device,
     delays: Delays,
+    /// What a slower step does on a GPU.
+    spin: Option<Kernel>,
 }
 
 enum Graphs {
@@ -76,12 +85,16 @@ impl<L: Learner> Step<L> {
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
             device,
             delays: Delays::default(),
+            spin: None,
         })
     }
 
     /// Makes every step from now on slower.
-    pub fn slow_down(&mut self, delays: Delays) {
-        self.delays = delays;
+    pub fn slow_down(&mut self, delays: Delays) -> Result<()> {
+        let slows = !delays.step.is_zero() || delays.step_jitter > 0.0;
+        let spin = (slows && self.device.is_cuda()).then(|| Kernel::compile(SPIN, "spin", self.device));
+        (self.delays, self.spin) = (delays, spin.transpose()?);
+        Ok(())
     }
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
@@ -151,10 +164,9 @@ impl<L: Learner> Step<L> {
         end.wait()?;
         let took = Duration::from_secs_f64(start.ms_until(&end).unwrap_or(0.0).max(0.0) / 1e3);
         let more = self.delays.longer_step(took, Rng::new(&[self.seed, number, u64::MAX]).unit());
-        if self.device.is_cuda() {
-            simulate::wait(more)
-        } else {
-            simulate::work(more)
+        match &self.spin {
+            Some(spin) => spin.launch([1; 3], [1; 3], 0, &[Arg::I64(more.as_nanos() as i64)])?,
+            None => simulate::work(more),
         }
         Ok(Mark::now(self.device)?)
     }

@@ -7,7 +7,7 @@ use super::metrics::Metrics;
 use super::samples::mel_picture;
 use super::step::{Learner, Step};
 use super::{Course, Outcome, Picture, Place, Start, Surroundings, Validate, activation_kind, import, run};
-use crate::config::{Config, Training};
+use crate::config::{Config, Durations, Training};
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::loader::Dataset;
 use crate::model::{Sampling, Voice};
@@ -65,11 +65,7 @@ impl Trainee {
 
 impl Imitation {
     fn open(checkpoint: &Checkpoint, device: Device, kind: Kind) -> Result<Self> {
-        let store = VarStore::new(device);
-        let tokenizer = &checkpoint.tokenizer;
-        let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
-        let voice = Voice::new(&store.root(), &checkpoint.config.model, vocabulary, languages, kind)?;
-        checkpoint.load_weights("model", &store)?;
+        let (store, voice) = checkpoint.voice(device, kind)?;
         Ok(Imitation { voice, stats: checkpoint.state.mel_stats, _store: store })
     }
 
@@ -88,7 +84,7 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
     training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
     (training.beta1, training.beta2) = BETAS;
     match voice {
-        None => config.model.reference_frames = 0,
+        None => (config.model.reference_frames, config.data.durations) = (0, Durations::Search),
         Some(checkpoint) => {
             let (dim, layers) = (config.model.vocoder_dim, config.model.vocoder_layers);
             config.model = checkpoint.config.model.clone();

@@ -5,7 +5,7 @@ use super::data::batch_on;
 use super::group::{Group, Scale};
 use super::samples::Validation;
 use super::step::{Learner, Step};
-use super::{Course, Outcome, Place, Start, Surroundings, activation_kind, import, run};
+use super::{Course, Outcome, Place, Start, Surroundings, activation_kind, import, note, run};
 use crate::feed::{Batch, Features, Purpose};
 use crate::loader::plan;
 use crate::model::{Losses, Voice};
@@ -65,8 +65,9 @@ pub fn begin(around: &Surroundings, start: &Start) -> Result<(Step<Voice>, State
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
     let group = Group::new("model", store, &config.training, true)?;
     let mut step = Step::new(voice, vec![group], &config.training, Scale::new(kind, device), device)?;
-    step.slow_down(around.delays);
-    let state = match start {
+    step.slow_down(around.delays)?;
+    let durations = data.durations.as_ref().map(|durations| durations.fingerprint());
+    let mut state = match start {
         Start::Resume(checkpoint) => {
             checkpoint.restore(&mut step)?;
             checkpoint.state.clone()
@@ -81,5 +82,8 @@ pub fn begin(around: &Surroundings, start: &Start) -> Result<(Step<Voice>, State
         }
         Start::Fresh => State::new(data.mel_stats(config)?),
     };
+    if state.change_durations(durations) && matches!(start, Start::Resume(_)) {
+        note(around.bar, "durations are not those of the run so far: the lowest held-out loss is looked for anew");
+    }
     Ok((step, state))
 }

@@ -1,0 +1,300 @@
+//! Durations that a voice found (`myxtts align`): how many frames each token of each clip lasts, in one file beside the
+//! clips. It belongs to recordings and texts by their digests, never by their paths.
+//!
+//! ```text
+//! durations-<hash of what it covers>-<digest of its bytes>.arrow   id, source, text, first_frame, frames, first_token, durations
+//! ```
+
+use super::digest::{self, Digest, Hasher};
+use super::identity::field;
+use super::output::Output;
+use super::settings::Settings;
+use super::{Error, Progress, folder, kept_dir, map, stamp};
+use crate::config::Config;
+use crate::text::Tokenizer;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, UInt32Type};
+use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int32Array, ListArray, RecordBatch, StringArray, UInt32Array};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub(super) const TEMPORARY: &str = "durations.tmp";
+/// Raised when older programs could not read what newer ones write.
+const FORMAT: u32 = 1;
+/// As many as tables of corpora.
+const KEPT: usize = super::roster::KEPT;
+/// Clips that an error message names.
+const NAMED: usize = 5;
+
+/// A stretch of a clip: which recording, which text, and which part of both. The language tag, token 0, is said before
+/// every stretch and is in no range.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stretch {
+    source: Digest,
+    text: Digest,
+    frames: Range<u32>,
+    tokens: Range<u32>,
+}
+
+impl Stretch {
+    pub(super) fn new(source: Digest, text: Digest, frames: Range<u32>, tokens: Range<u32>) -> Self {
+        Stretch { source, text, frames, tokens }
+    }
+
+    /// Frames, and tokens with the tag.
+    fn size(&self) -> (usize, usize) {
+        (self.frames.len(), self.tokens.len() + 1)
+    }
+}
+
+/// One stretch and what a voice found in it.
+#[derive(Clone, Debug)]
+pub struct Aligned {
+    pub id: String,
+    pub stretch: Stretch,
+    /// Frames of each token, the tag's first.
+    pub durations: Vec<i32>,
+}
+
+/// What the file says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    format: u32,
+    /// The tokenizer's fingerprint.
+    tokenizer: String,
+    hop_samples: usize,
+    /// Hash of the weights that aligned.
+    pub checkpoint: String,
+}
+
+/// A file of durations, mapped.
+pub struct Durations {
+    path: PathBuf,
+    about: About,
+    list: ListArray,
+    rows: HashMap<Stretch, u32>,
+}
+
+impl Durations {
+    /// Frames of each token of a stretch.
+    pub fn of(&self, stretch: &Stretch) -> Option<&[i32]> {
+        let row = *self.rows.get(stretch)? as usize;
+        let (ends, values) = (self.list.offsets(), self.list.values().as_primitive::<Int32Type>().values());
+        Some(&values[ends[row] as usize..ends[row + 1] as usize])
+    }
+
+    /// Names these durations: the digest of the file.
+    pub fn fingerprint(&self) -> &str {
+        claimed(&self.path).unwrap_or_default()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Reads and checks a whole file: some megabytes for a day of speech.
+    fn open(path: &Path) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::durations(path, what);
+        let damaged = || wrong("durations that are not as they were written");
+        let digest = File::open(path).and_then(|file| stamp::digest(&file)).map_err(|error| Error::io(path, error))?;
+        if claimed(path) != Some(digest.hex().as_str()) {
+            return Err(damaged());
+        }
+        let (_, file) = map::open(path).map_err(|error| Error::io(path, error))?;
+        let (schema, batches) = map::batches(&file).map_err(|_| damaged())?;
+        let about = schema.metadata().get("about").and_then(|text| serde_json::from_str::<About>(text).ok());
+        let about =
+            about.filter(|about| about.format == FORMAT).ok_or_else(|| wrong("durations of another version"))?;
+        let [batch] = &batches[..] else { return Err(damaged()) };
+        let (list, rows) = table(batch).ok_or_else(damaged)?;
+        let durations = Durations { path: path.to_owned(), about, list, rows };
+        // The digest tells of accidents; this of a file that somebody made.
+        let sums = |stretch: &Stretch| {
+            let (frames, tokens) = stretch.size();
+            durations.of(stretch).is_some_and(|list| is_sound(list, frames, tokens))
+        };
+        if durations.rows.keys().all(sums) { Ok(durations) } else { Err(damaged()) }
+    }
+}
+
+/// Whether every token of a stretch has a frame, and all frames have a token.
+fn is_sound(durations: &[i32], frames: usize, tokens: usize) -> bool {
+    let sum: i64 = durations.iter().map(|&frames| i64::from(frames)).sum();
+    durations.len() == tokens && durations.iter().all(|&frames| frames >= 1) && sum == frames as i64
+}
+
+/// The columns of a file; none where they are not as they should be.
+fn table(batch: &RecordBatch) -> Option<(ListArray, HashMap<Stretch, u32>)> {
+    let digests = |name| {
+        let column = batch.column_by_name(name)?.as_fixed_size_binary_opt()?;
+        Some(column).filter(|column| column.value_length() as usize == digest::BYTES)
+    };
+    let numbers = |name| Some(batch.column_by_name(name)?.as_primitive_opt::<UInt32Type>()?.values());
+    let list = batch.column_by_name("durations")?.as_list_opt::<i32>()?.clone();
+    list.values().as_primitive_opt::<Int32Type>()?;
+    let (sources, texts) = (digests("source")?, digests("text")?);
+    let [first_frames, frames, first_tokens] = [numbers("first_frame")?, numbers("frames")?, numbers("first_token")?];
+    let mut rows = HashMap::with_capacity(batch.num_rows());
+    for row in 0..batch.num_rows() {
+        let (source, text) = (Digest::from_bytes(sources.value(row))?, Digest::from_bytes(texts.value(row))?);
+        let range = |start: u32, len: usize| Some(start..start.checked_add(u32::try_from(len).ok()?)?);
+        let frames = range(first_frames[row], frames[row] as usize)?;
+        let tokens = range(first_tokens[row], (list.value_length(row) as usize).checked_sub(1)?)?;
+        rows.entry(Stretch::new(source, text, frames, tokens)).or_insert(row as u32);
+    }
+    Some((list, rows))
+}
+
+/// The durations of these stretches, each with its clip's name: of all files for this tokenizer and hop, the one that
+/// has most of them. One that lacks any is an error: a step searches for a whole batch or not at all.
+pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) -> Result<Durations, Error> {
+    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+    let (hop, tokens) = (config.model.hop_length as usize, tokenizer.fingerprint());
+    let mut refused = Error::durations(&dir, "no durations of this corpus are kept here");
+    let mut found: Option<(usize, Durations)> = None;
+    for path in files(&dir)? {
+        let durations = match Durations::open(&path) {
+            Ok(durations) => durations,
+            Err(error) => {
+                refused = error;
+                continue;
+            }
+        };
+        let About { hop_samples, tokenizer, .. } = &durations.about;
+        if *hop_samples != hop || *tokenizer != tokens {
+            let what = match *hop_samples == hop {
+                true => "durations of other tokens: this run's tokenizer is not the one they were found with".into(),
+                false => format!("durations in frames of {hop_samples} samples, and this run's `hop_length` is {hop}"),
+            };
+            refused = Error::durations(&path, &what);
+            continue;
+        }
+        let missing = wanted.iter().filter(|(_, stretch)| durations.of(stretch).is_none()).count();
+        if found.as_ref().is_none_or(|(fewest, _)| missing <= *fewest) {
+            found = Some((missing, durations));
+        }
+    }
+    match found {
+        None => Err(refused),
+        Some((0, durations)) => Ok(durations),
+        Some((missing, durations)) => {
+            let lacking = wanted.iter().filter(|(_, stretch)| durations.of(stretch).is_none());
+            let names: Vec<&str> = lacking.map(|(id, _)| *id).take(NAMED).collect();
+            let more = if missing > NAMED { ", …" } else { "" };
+            let what = format!("{missing} of {} clips have no durations: {}{more}", wanted.len(), names.join(", "));
+            Err(Error::durations(&durations.path, &what))
+        }
+    }
+}
+
+/// Writes one file; it replaces an earlier one of the same stretches.
+pub fn write(
+    config: &Config,
+    tokenizer: &Tokenizer,
+    checkpoint: String,
+    aligned: &[Aligned],
+    stop: &AtomicBool,
+) -> Result<PathBuf, Error> {
+    for Aligned { id, stretch, durations } in aligned {
+        let (frames, tokens) = stretch.size();
+        assert!(is_sound(durations, frames, tokens), "clip {id}: {frames} frames, {tokens} tokens, {durations:?}");
+    }
+    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+    let hop_samples = config.model.hop_length as usize;
+    let about = About { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
+    let _lock = folder::lock(&dir, &|_: Progress| (), stop)?;
+    let temporary = dir.join(TEMPORARY);
+    try_write(&dir, &temporary, &about, aligned).map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        Error::arrow(&temporary, error)
+    })
+}
+
+fn try_write(dir: &Path, temporary: &Path, about: &About, aligned: &[Aligned]) -> Result<PathBuf, ArrowError> {
+    let batch = batch(about, aligned)?;
+    let mut writer = FileWriter::try_new(Output::create(temporary)?, &batch.schema())?;
+    writer.write(&batch)?;
+    writer.finish()?;
+    let digest = writer.into_inner()?.finish()?;
+    let covers = covers(about, aligned);
+    let path = dir.join(format!("durations-{covers}-{}.arrow", digest.hex()));
+    fs::rename(temporary, &path)?;
+    let kept = files(dir).unwrap_or_default();
+    let of_the_same = |other: &&PathBuf| other.to_string_lossy().contains(&covers) && **other != path;
+    for old in kept.iter().filter(of_the_same).chain(kept.iter().rev().skip(KEPT)) {
+        let _ = fs::remove_file(old);
+    }
+    Ok(path)
+}
+
+fn batch(about: &About, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> {
+    let digests = |of: fn(&Stretch) -> Digest| -> Result<ArrayRef, ArrowError> {
+        let bytes: Vec<u8> = aligned.iter().flat_map(|row| of(&row.stretch).bytes()).collect();
+        Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
+    };
+    let numbers = |of: fn(&Stretch) -> u32| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(aligned.iter().map(|row| of(&row.stretch))))
+    };
+    let ends = OffsetBuffer::from_lengths(aligned.iter().map(|row| row.durations.len()));
+    let values: Vec<i32> = aligned.iter().flat_map(|row| row.durations.iter().copied()).collect();
+    let item = Arc::new(Field::new("item", DataType::Int32, false));
+    let columns: [(&str, ArrayRef); 7] = [
+        ("id", Arc::new(StringArray::from_iter_values(aligned.iter().map(|row| &row.id)))),
+        ("source", digests(|stretch| stretch.source)?),
+        ("text", digests(|stretch| stretch.text)?),
+        ("first_frame", numbers(|stretch| stretch.frames.start)),
+        ("frames", numbers(|stretch| stretch.frames.len() as u32)),
+        ("first_token", numbers(|stretch| stretch.tokens.start)),
+        ("durations", Arc::new(ListArray::try_new(item, ends, Arc::new(Int32Array::from(values)), None)?)),
+    ];
+    let about = serde_json::to_string(about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+    let field = |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), false);
+    let schema = Schema::new_with_metadata(
+        columns.iter().map(field).collect::<Vec<_>>(),
+        HashMap::from([("about".to_owned(), about)]),
+    );
+    RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
+}
+
+/// A hash of tokenizer, hop and stretches, whatever was found in them.
+fn covers(about: &About, aligned: &[Aligned]) -> String {
+    let mut bytes = Vec::new();
+    field(&mut bytes, about.tokenizer.as_bytes());
+    field(&mut bytes, &about.hop_samples.to_le_bytes());
+    for Stretch { source, text, frames, tokens } in aligned.iter().map(|row| &row.stretch) {
+        [source, text].iter().for_each(|digest| bytes.extend(digest.bytes()));
+        [frames.start, frames.end, tokens.start, tokens.end].iter().for_each(|at| bytes.extend(at.to_le_bytes()));
+    }
+    Hasher::new().update(&bytes).finish().hex()
+}
+
+/// The digest that a file's name claims.
+pub(super) fn claimed(path: &Path) -> Option<&str> {
+    let name = path.file_name()?.to_str()?.strip_prefix("durations-")?.strip_suffix(".arrow")?;
+    name.split_once('-').filter(|(covers, digest)| (covers.len(), digest.len()) == (32, 32)).map(|(_, digest)| digest)
+}
+
+/// The tokenizer that a file's tokens are of, where it can be read.
+pub(super) fn tokenizer(path: &Path) -> Option<String> {
+    Some(Durations::open(path).ok()?.about.tokenizer)
+}
+
+/// All files of durations in a folder, the oldest first.
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = if dir.exists() { folder::files(dir)? } else { vec![] };
+    files.retain(|path| claimed(path).is_some());
+    files.sort_by_cached_key(|path| (folder::used(path), path.clone()));
+    Ok(files)
+}
