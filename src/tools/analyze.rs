@@ -384,7 +384,7 @@ impl Analysis {
             .row(
                 "from recordings",
                 format!(
-                    "{cold:.0} s of speech a second: the first run prepares {:.1} min of speech in about {:.0} s",
+                    "{cold:.0} s of speech a second: the first run prepares {:.1} min of speech in about {:.1} s",
                     self.corpus_seconds / 60.0,
                     self.corpus_seconds / cold.max(1e-9)
                 ),

@@ -6,8 +6,8 @@ mod search;
 mod two_gpus;
 mod write;
 
-pub use dry_run::{HostLimit, Trial};
-pub use search::{Found, SAME};
+pub use dry_run::{HostLimit, SAME, Trial};
+pub use search::Found;
 pub use two_gpus::{Predicted, Times};
 pub use write::{Choice, yaml};
 
@@ -35,6 +35,8 @@ const BUSY: f64 = 0.7;
 /// Above it batches are ready when they are wanted.
 const READY: f64 = 0.995;
 const DEEPEST: usize = 8;
+/// A machine whose steps vary more has something else to do.
+const UNSTEADY_CV: f64 = 0.15;
 /// Clips that are turned into features again to compare what a cache may keep.
 const COMPARED_CLIPS: usize = 64;
 /// Above what was seen: kernels that validation alone runs, fragments.
@@ -300,7 +302,7 @@ impl<'a> Bench<'a> {
             let Some(trial) = self.try_out(self.around, &other, chosen)? else { continue };
             let (now, then) = (chosen.audio_seconds_per_second, trial.audio_seconds_per_second);
             let (mut kept, mut left) = (((!flipped).to_string(), now), (flipped.to_string(), then));
-            if then > now * (1.0 + SAME) {
+            if trial.is_faster_than(chosen) {
                 std::mem::swap(&mut kept, &mut left);
                 (*config, *chosen) = (other, trial);
             }
@@ -327,13 +329,14 @@ impl<'a> Bench<'a> {
         self.around.bar.set_message("cache_content: mel");
         let every = utterances.len().div_ceil(COMPARED_CLIPS).max(1);
         let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
-        let rate = |content: CacheContent| -> Result<f64> {
+        let run = |content: CacheContent| -> Result<Trial> {
             let data = over(self.around, build(self.around, &some, content)?.1)?;
-            Ok(dry_run_over(self.around, config, &data, self.options.trial_seconds)?.audio_seconds_per_second)
+            dry_run_over(self.around, config, &data, self.options.trial_seconds)
         };
-        let (pcm, mel) = (rate(CacheContent::Pcm)?, rate(CacheContent::Mel)?);
-        let (pcm, mel) = (("pcm".to_owned(), pcm), ("mel".to_owned(), mel));
-        let takes_mel = mel.1 > pcm.1 * (1.0 + SAME);
+        let (pcm, mel) = (run(CacheContent::Pcm)?, run(CacheContent::Mel)?);
+        let takes_mel = mel.is_faster_than(&pcm);
+        let named = |name: &str, trial: &Trial| (name.to_owned(), trial.audio_seconds_per_second);
+        let (pcm, mel) = (named("pcm", &pcm), named("mel", &mel));
         let (kept, left) = if takes_mel { (mel, pcm) } else { (pcm, mel) };
         if takes_mel {
             config.data.cache_content = CacheContent::Mel;
@@ -354,7 +357,7 @@ impl<'a> Bench<'a> {
             deeper.data.pipeline_buffer_size = config.data.pipeline_buffer_size.max(4);
             self.around.bar.set_message(format!("{} batches ahead", deeper.data.prefetch_depth()));
             match self.try_out(self.around, &deeper, chosen)? {
-                Some(trial) if trial.audio_seconds_per_second > chosen.audio_seconds_per_second * (1.0 + SAME) => {
+                Some(trial) if trial.is_faster_than(chosen) => {
                     (*config, *chosen) = (deeper, trial);
                 }
                 _ => break,
@@ -388,9 +391,7 @@ impl<'a> Bench<'a> {
         let apart = Surroundings { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.around };
         let pair = self.try_out(&apart, config, chosen)?;
         let producer_consumer = pair.as_ref().map(|trial| trial.audio_seconds_per_second);
-        if let Some(pair) =
-            pair.filter(|pair| pair.audio_seconds_per_second > chosen.audio_seconds_per_second * (1.0 + SAME))
-        {
+        if let Some(pair) = pair.filter(|pair| pair.is_faster_than(chosen)) {
             let gain = pair.audio_seconds_per_second / chosen.audio_seconds_per_second;
             let reason = format!("×{gain:.2} of one GPU in both roles, measured");
             (config.training.data_gpu, config.training.model_gpu) = (Some(other), Some(model));
@@ -466,6 +467,14 @@ impl Tuned {
             End::Time => ("time", "the time was over before memory was full: --seconds allows more"),
         };
         section.findings.push(Finding::good(code, end));
+        let cvs = self.found.trials.iter().map(|trial| trial.step_cv);
+        let unsteady = cvs.fold(0.0, f64::max);
+        if unsteady > UNSTEADY_CV {
+            let fact =
+                format!("steps of one size varied by up to {:.0} %: only larger differences count", unsteady * 100.0);
+            let advice = "try again with nothing else on the machine, and more --seconds";
+            section.findings.push(Finding::warning("unsteady", 0.0, fact, advice));
+        }
         if let Some(trial) = self
             .found
             .trials
@@ -557,12 +566,10 @@ impl Tuned {
                 .row("cache_content", "both from the cache as it is; the one with mel frames is built by the next run");
         }
         let gain = after.audio_seconds_per_second / before.audio_seconds_per_second;
-        section.findings.push(match gain {
-            gain if gain >= 1.0 + SAME => Finding::good("verified", format!("×{gain:.2} speech a second")),
-            gain if gain >= 1.0 - 2.0 * SAME => {
-                Finding::good("verified", format!("×{gain:.2}: as fast as before, which is as fast as it gets here"))
-            }
-            gain => Finding::warning(
+        section.findings.push(match (after.is_faster_than(before), before.is_faster_than(after)) {
+            (true, _) => Finding::good("verified", format!("×{gain:.2} speech a second")),
+            (_, false) => Finding::good("verified", format!("×{gain:.2}: no difference that is more than chance")),
+            (_, true) => Finding::warning(
                 "slower",
                 1.0 - gain,
                 format!("×{gain:.2}: slower than before"),

@@ -42,6 +42,7 @@ pub fn validate(config: &Config, facts: &Facts) -> Report {
         ..Section::new(title)
     };
     let mut sections: Vec<Section> = sections.into_iter().map(section).collect();
+    sections.retain(|section| !section.findings.is_empty());
     sections.push(expectation(config, facts));
     let planned = facts.speech().and_then(|speech| speech.planned.as_ref());
     let figures = json!({

@@ -57,10 +57,7 @@ impl Prepared {
 
     /// Other clips for the same voice, to try something with; nothing is held out.
     pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> Prepared {
-        let (tokenizer, durations, stats) = (self.tokenizer.clone(), self.durations.clone(), self.stats.clone());
-        let (findings, notes) = (Vec::new(), Vec::new());
-        let (validation, building, refused) = (None, Building::default(), self.refused);
-        Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, stats }
+        Prepared { train, validation: None, budget, ..self.clone() }
     }
 
     /// Measured once, then part of every checkpoint.

@@ -14,6 +14,10 @@ use tch::Device;
 const GPU_WARM_UP_STEPS: u64 = 8;
 const MOST_STEPS: u64 = 100;
 const FEWEST_STEPS: u64 = 2;
+/// Throughput that differs by less counts as the same: a smaller batch makes more steps of the same speech.
+pub const SAME: f64 = 0.03;
+/// However unsteady the machine was, twice as fast is faster.
+const MOST_DOUBT: f64 = 0.4;
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// Figures of one size of batch.
@@ -40,6 +44,19 @@ pub struct Trial {
     pub parameters: usize,
     /// Setting up, warming up and measuring.
     pub wall_s: f64,
+}
+
+impl Trial {
+    /// Relative standard error of its rate.
+    fn doubt(&self) -> f64 {
+        self.step_cv / (self.steps.max(1) as f64).sqrt()
+    }
+
+    /// Faster by more than chance: by two standard errors of the difference, and by something worth having.
+    pub fn is_faster_than(&self, other: &Trial) -> bool {
+        let margin = SAME.max(2.0 * self.doubt().hypot(other.doubt())).min(MOST_DOUBT);
+        self.audio_seconds_per_second * (1.0 - margin) > other.audio_seconds_per_second
+    }
 }
 
 /// What is left of the process's memory for a trial on the CPU, where nothing says "out of memory" in time.
@@ -159,6 +176,22 @@ mod tests {
             anyhow::anyhow!("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried");
         assert!(shortage(&cpu).is_some());
         assert!(shortage(&anyhow::anyhow!("shapes do not match")).is_none());
+    }
+
+    #[test]
+    fn faster_is_more_than_chance() {
+        let trial = |rate: f64, step_cv: f64, steps| Trial {
+            audio_seconds_per_second: rate,
+            step_cv,
+            steps,
+            ..Trial::default()
+        };
+        assert!(trial(1_050.0, 0.01, 100).is_faster_than(&trial(1_000.0, 0.01, 100)));
+        assert!(!trial(1_020.0, 0.01, 100).is_faster_than(&trial(1_000.0, 0.01, 100)), "less than three percent");
+        // Three steps that vary by 20 %: the difference is known to 2 · √2 · 0.2 ÷ √3, a third.
+        assert!(!trial(1_300.0, 0.2, 3).is_faster_than(&trial(1_000.0, 0.2, 3)));
+        assert!(trial(1_700.0, 0.2, 3).is_faster_than(&trial(1_000.0, 0.2, 3)));
+        assert!(trial(2_000.0, 3.0, 2).is_faster_than(&trial(1_000.0, 3.0, 2)));
     }
 
     #[test]

@@ -3,9 +3,6 @@
 use super::dry_run::Trial;
 use anyhow::Result;
 
-/// Throughput that is within this share of the best counts as the best: less is noise, and a smaller batch makes more
-/// steps of the same speech.
-pub const SAME: f64 = 0.03;
 /// Batches are multiples of this many frames.
 const STEP_FRAMES: usize = 64;
 /// Once the limit lies between two sizes that differ by less, it is known well enough.
@@ -106,8 +103,8 @@ impl Found {
     /// The smallest that is as fast as the fastest; not below `asked` frames without need, for the size of a batch also
     /// decides how a voice learns.
     pub fn knee(&self, asked: usize) -> Option<&Trial> {
-        let enough = self.fastest()?.audio_seconds_per_second * (1.0 - SAME);
-        let mut fast = self.trials.iter().filter(|trial| trial.audio_seconds_per_second >= enough);
+        let fastest = self.fastest()?;
+        let mut fast = self.trials.iter().filter(|trial| !fastest.is_faster_than(trial));
         fast.clone().find(|trial| trial.asked >= asked).or_else(|| fast.next_back())
     }
 }
