@@ -329,8 +329,10 @@ impl<'a> Bench<'a> {
         self.around.bar.set_message("cache_content: mel");
         let every = utterances.len().div_ceil(COMPARED_CLIPS).max(1);
         let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
+        let sized = self.around.data.with_budget(self.budget(chosen.frames));
+        let around = Surroundings { data: &sized, ..*self.around };
         let run = |content: CacheContent| -> Result<Trial> {
-            let data = over(self.around, build(self.around, &some, content)?.1)?;
+            let data = over(&around, build(&around, &some, content)?.1)?;
             dry_run_over(self.around, config, &data, self.options.trial_seconds)
         };
         let (pcm, mel) = (run(CacheContent::Pcm)?, run(CacheContent::Mel)?);
