@@ -191,6 +191,9 @@ fn caps(config: &mut Config, around: &Surroundings, chosen: &Trial, choices: &mu
     choices.push(Choice::new("training.model_gpu_memory", model, reason));
 }
 
+/// A setting that is on or off: its key, the name people know, and where it is.
+type Switch = (&'static str, &'static str, fn(&mut Config) -> &mut bool);
+
 /// Where trials are run, and until when.
 struct Bench<'a> {
     around: &'a Surroundings<'a>,
@@ -289,7 +292,7 @@ impl<'a> Bench<'a> {
         if !self.around.roles.model.is_cuda() {
             return Ok(Vec::new());
         }
-        let switches: [(&'static str, &str, fn(&mut Config) -> &mut bool); 2] = [
+        let switches: [Switch; 2] = [
             ("training.mixed_precision", "mixed_precision", |config| &mut config.training.mixed_precision),
             ("training.enable_xla", "enable_graphs", |config| &mut config.training.enable_xla),
         ];
