@@ -42,6 +42,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     args.tune.write(&stand, &tuned)?;
     drop(stand);
     say("3 of 3: diagnosing the run with them");
+    // Features that the new settings lack are made now: the training is not to wait for them.
+    drop(Stand::with_config(tuned.config.clone(), Delays::default())?);
     let after = examine(tuned.config.clone(), Delays::default(), args.num_steps)?;
     finish(&fix::report(&before, &tuned, &after, &train_command(&args.tune.output)), args.json)
 }

@@ -279,7 +279,7 @@ impl Analysis {
         section.row("all together", rate(self.whole.batches_per_second));
         let (cap, needed) = (self.cap(), self.needed());
         let fact = format!(
-            "{} caps the data path; a step takes {}, {:.1} times less",
+            "{} caps the data path; training takes {}, {:.1} times less",
             cap.name,
             rate(needed),
             self.whole.batches_per_second / needed

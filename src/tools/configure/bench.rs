@@ -1,0 +1,262 @@
+//! The trials: each changes one thing, within a time that is given.
+
+use super::dry_run::{self, dry_run, dry_run_over, shortage};
+use super::search::{Attempt, Bounds, search};
+use super::{Choice, Comparison, Found, Gpus, HostLimit, Options, Times, Trial};
+use crate::config::{CacheContent, Config};
+use crate::corpus::Utterance;
+use crate::feed::Roles;
+use crate::loader::{Budget, GAP};
+use crate::tools::analyze::{build, over};
+use crate::train::Surroundings;
+use anyhow::{Context, Result, ensure};
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tch::Device;
+
+/// An epoch should have so many steps at least.
+const STEPS_OF_AN_EPOCH: usize = 8;
+/// Above it batches are ready when they are wanted.
+const READY: f64 = 0.995;
+const DEEPEST: usize = 8;
+/// Clips that are turned into features again to compare what a cache may keep.
+const COMPARED_CLIPS: usize = 64;
+
+/// A setting that is on or off: its key, the name people know, and where it is.
+type Switch = (&'static str, &'static str, fn(&mut Config) -> &mut bool);
+
+/// Where trials are run, and until when.
+pub struct Bench<'a> {
+    around: &'a Surroundings<'a>,
+    options: Options,
+    pub began: Instant,
+    /// Memory of the process before the first trial, and the last trial: what the next one would need.
+    resting_mib: f64,
+    last: Cell<Option<(usize, f64, f64)>>,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(around: &'a Surroundings, options: Options) -> Self {
+        let resting_mib = dry_run::peak_host_mib().unwrap_or(0.0);
+        Bench { around, options, began: Instant::now(), resting_mib, last: Cell::new(None) }
+    }
+
+    fn is_late(&self, takes_s: f64) -> bool {
+        self.began.elapsed().as_secs_f64() + takes_s > self.options.seconds
+    }
+
+    fn budget(&self, frames: usize) -> Budget {
+        Budget::of_frames(self.around.data.train.lengths(), frames)
+    }
+
+    pub fn sizes(&self, config: &Config, asked: usize) -> Result<Found> {
+        let lengths = self.around.data.train.lengths();
+        let longest = lengths.iter().map(|length| length.frames).max().unwrap_or(1);
+        let total: usize = lengths.iter().map(|length| length.frames + GAP).sum();
+        let least = (longest + GAP).next_multiple_of(64);
+        let most = (total / STEPS_OF_AN_EPOCH).max(asked).max(least);
+        let bounds = Bounds { least, most, trials: self.options.trials };
+        let mut found = search(asked, bounds, |frames| self.size(config, frames))?;
+        // One below what was asked for shows whether less would do.
+        let half = (asked / 2).max(least);
+        if found.trials.first().is_some_and(|smallest| smallest.asked > half)
+            && let Attempt::Fits(trial) = self.size(config, half)?
+        {
+            found.trials.insert(0, *trial);
+        }
+        Ok(found)
+    }
+
+    fn size(&self, config: &Config, frames: usize) -> Result<Attempt> {
+        ensure!(!self.around.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+        if let Some((before, wall_s, mib)) = self.last.get() {
+            let times = frames as f64 / before as f64;
+            if self.is_late(wall_s * times.max(1.0)) {
+                return Ok(Attempt::OutOfTime);
+            }
+            let foreseen = self.resting_mib + (mib - self.resting_mib).max(0.0) * times;
+            if let Some(limit) = self.limit().filter(|limit| times > 1.0 && foreseen > limit.mib) {
+                let why = format!(
+                    "would take about {foreseen:.0} of {:.0} MiB, by what {before} frames took; not tried",
+                    limit.mib
+                );
+                return Ok(Attempt::TooLarge(why));
+            }
+        }
+        self.around.bar.set_message(format!("{frames} frames a batch"));
+        let trial = match dry_run(self.around, config, self.budget(frames), self.options.trial_seconds) {
+            Ok(trial) => Trial { asked: frames, ..trial },
+            Err(error) => return shortage(&error).map(Attempt::TooLarge).ok_or(error),
+        };
+        let peak = trial.peak_mib.unwrap_or(0.0);
+        self.last.set(Some((frames, trial.wall_s, peak)));
+        match self.limit().filter(|limit| peak > limit.mib) {
+            Some(limit) => Ok(Attempt::TooLarge(format!("took {peak:.0} MiB, and {:.0} are there to take", limit.mib))),
+            None => Ok(Attempt::Fits(Box::new(trial))),
+        }
+    }
+
+    /// A GPU's allocator says by itself when it is full.
+    fn limit(&self) -> Option<HostLimit> {
+        self.options.host_limit.filter(|_| !self.around.roles.model.is_cuda())
+    }
+
+    /// Nothing where it does not fit or there is no time.
+    fn try_out(&self, around: &Surroundings, config: &Config, like: &Trial) -> Result<Option<Trial>> {
+        ensure!(!around.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+        if self.is_late(like.wall_s) {
+            return Ok(None);
+        }
+        match dry_run(around, config, self.budget(like.frames), self.options.trial_seconds) {
+            Ok(trial) => Ok(Some(Trial { asked: like.asked, ..trial })),
+            Err(error) => shortage(&error).map(|_| None).ok_or(error),
+        }
+    }
+
+    /// Precision and graph capture, each the other way round.
+    pub fn step_settings(
+        &self,
+        config: &mut Config,
+        chosen: &mut Trial,
+        choices: &mut Vec<Choice>,
+    ) -> Result<Vec<Comparison>> {
+        if !self.around.roles.model.is_cuda() {
+            return Ok(Vec::new());
+        }
+        let switches: [Switch; 2] = [
+            ("training.mixed_precision", "mixed_precision", |config| &mut config.training.mixed_precision),
+            ("training.enable_xla", "enable_graphs", |config| &mut config.training.enable_xla),
+        ];
+        let mut compared = Vec::new();
+        for (key, setting, switch) in switches {
+            let mut other = config.clone();
+            let flipped = !*switch(&mut other);
+            *switch(&mut other) = flipped;
+            self.around.bar.set_message(format!("{setting}: {flipped}"));
+            let Some(trial) = self.try_out(self.around, &other, chosen)? else { continue };
+            let (now, then) = (chosen.audio_seconds_per_second, trial.audio_seconds_per_second);
+            let (mut kept, mut left) = (((!flipped).to_string(), now), (flipped.to_string(), then));
+            if trial.is_faster_than(chosen) {
+                std::mem::swap(&mut kept, &mut left);
+                (*config, *chosen) = (other, trial);
+            }
+            let reason = format!("{:.0} s of speech a second; {}: {:.0}", kept.1, left.0, left.1);
+            choices.push(Choice::new(key, kept.0 == "true", reason));
+            compared.push(Comparison { setting: setting.into(), kept, left });
+        }
+        Ok(compared)
+    }
+
+    /// Where the CPU makes features: are frames on disk faster than samples?
+    pub fn content(
+        &self,
+        config: &mut Config,
+        chosen: &Trial,
+        utterances: &[Utterance],
+        choices: &mut Vec<Choice>,
+    ) -> Result<Option<Comparison>> {
+        let augments = config.data.augment_noise_snr_db.is_some() || config.data.augment_pitch_semitones > 0.0;
+        let asked = config.data.cache_content == CacheContent::Pcm && self.around.roles.data == Device::Cpu;
+        if !asked || augments || self.is_late(2.0 * chosen.wall_s) {
+            return Ok(None);
+        }
+        self.around.bar.set_message("cache_content: mel");
+        let every = utterances.len().div_ceil(COMPARED_CLIPS).max(1);
+        let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
+        let sized = self.around.data.with_budget(self.budget(chosen.frames));
+        let around = Surroundings { data: &sized, ..*self.around };
+        let run = |content: CacheContent| -> Result<Trial> {
+            let data = over(&around, build(&around, &some, content)?.1)?;
+            dry_run_over(self.around, config, &data, self.options.trial_seconds)
+        };
+        let (pcm, mel) = (run(CacheContent::Pcm)?, run(CacheContent::Mel)?);
+        let takes_mel = mel.is_faster_than(&pcm);
+        let named = |name: &str, trial: &Trial| (name.to_owned(), trial.audio_seconds_per_second);
+        let (pcm, mel) = (named("pcm", &pcm), named("mel", &mel));
+        let (kept, left) = if takes_mel { (mel, pcm) } else { (pcm, mel) };
+        if takes_mel {
+            config.data.cache_content = CacheContent::Mel;
+        }
+        let note = if takes_mel { "; a vocoder needs pcm" } else { "" };
+        let reason =
+            format!("{:.0} s of speech a second over {} clips; {}: {:.0}{note}", kept.1, some.len(), left.0, left.1);
+        choices.push(Choice::new("data.cache_content", kept.0.clone(), reason));
+        Ok(Some(Comparison { setting: format!("cache_content ({} clips)", some.len()), kept, left }))
+    }
+
+    /// Deeper queues while the step waits and they help.
+    pub fn depths(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<Choice>) -> Result<()> {
+        config.data.prefetch_buffer_size = Some(config.data.prefetch_depth());
+        while chosen.readiness < READY && config.data.prefetch_depth() < DEEPEST {
+            let mut deeper = config.clone();
+            deeper.data.prefetch_buffer_size = Some((config.data.prefetch_depth() * 2).min(DEEPEST));
+            deeper.data.pipeline_buffer_size = config.data.pipeline_buffer_size.max(4);
+            self.around.bar.set_message(format!("{} batches ahead", deeper.data.prefetch_depth()));
+            match self.try_out(self.around, &deeper, chosen)? {
+                Some(trial) if trial.is_faster_than(chosen) => {
+                    (*config, *chosen) = (deeper, trial);
+                }
+                _ => break,
+            }
+        }
+        let reason = format!("batches were ready {:.1} % of the time", chosen.readiness * 100.0);
+        choices.push(Choice::new("data.prefetch_buffer_size", config.data.prefetch_depth(), reason.clone()));
+        choices.push(Choice::new("data.pipeline_buffer_size", config.data.pipeline_buffer_size, reason));
+        Ok(())
+    }
+
+    /// Which GPUs for which role.
+    pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<Choice>) -> Result<Gpus> {
+        let (count, roles) = (torchx::cuda::device_count(), self.around.roles);
+        let Device::Cuda(model) = roles.model else {
+            return Ok(Gpus { count, predicted: None, producer_consumer: None });
+        };
+        let times = Times {
+            step_ms: chosen.step_ms / config.training.gradient_accumulation_steps as f64,
+            headspace_ms: chosen.headspace_ms / config.training.gradient_accumulation_steps as f64,
+            features_ms: chosen.features_ms + chosen.copy_ms + chosen.transfer_ms,
+            batch_bytes: (chosen.frames as i64 * config.model.n_mels * 4) as f64,
+            parameters: chosen.parameters,
+        };
+        let predicted = Some(times.predict());
+        let other = (0..count).find(|gpu| *gpu != model);
+        let (Some(other), true) = (other, roles.data == roles.model && config.training.data_gpu.is_none()) else {
+            return Ok(Gpus { count, predicted, producer_consumer: None });
+        };
+        self.around.bar.set_message(format!("data on GPU {other}"));
+        let apart = Surroundings { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.around };
+        let pair = self.try_out(&apart, config, chosen)?;
+        let producer_consumer = pair.as_ref().map(|trial| trial.audio_seconds_per_second);
+        if let Some(pair) = pair.filter(|pair| pair.is_faster_than(chosen)) {
+            let gain = pair.audio_seconds_per_second / chosen.audio_seconds_per_second;
+            let reason = format!("×{gain:.2} of one GPU in both roles, measured");
+            (config.training.data_gpu, config.training.model_gpu) = (Some(other), Some(model));
+            choices.push(Choice::new("training.data_gpu", other, reason.clone()));
+            choices.push(Choice::new("training.model_gpu", model, reason));
+            *chosen = pair;
+        }
+        Ok(Gpus { count, predicted, producer_consumer })
+    }
+
+    /// As it was and as it is now.
+    pub fn verify(&self, tuned: &Config) -> Result<(Option<Trial>, Trial)> {
+        let seconds = 2.0 * self.options.trial_seconds;
+        self.around.bar.set_message("verifying: before");
+        let before = match dry_run(self.around, self.around.config, self.around.data.budget, seconds) {
+            Ok(trial) => Some(trial),
+            Err(error) => shortage(&error).map(|_| None).ok_or(error)?,
+        };
+        self.around.bar.set_message("verifying: after");
+        let frames = tuned.data.frame_budget.context("a tuned config has a frame budget")?;
+        // The cache of this run holds what it held before.
+        let mut config = tuned.clone();
+        config.data.cache_content = self.around.config.data.cache_content;
+        let roles = match (tuned.training.data_gpu, tuned.training.model_gpu) {
+            (Some(data), Some(model)) => Roles { data: Device::Cuda(data), model: Device::Cuda(model) },
+            _ => self.around.roles,
+        };
+        let after = dry_run(&Surroundings { roles, ..*self.around }, &config, self.budget(frames), seconds)?;
+        Ok((before, after))
+    }
+}
