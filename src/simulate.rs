@@ -183,6 +183,14 @@ pub fn wait(delay: Duration) {
     }
 }
 
+/// Leaves a lock that was held on purpose to whoever waits for it: the standard lock is not fair, and one worker that
+/// comes back at once would keep it from the others.
+pub fn hand_over(held: Duration) {
+    if !held.is_zero() {
+        sleep(Duration::from_millis(1));
+    }
+}
+
 /// Works as a decoder works: a core is taken for so long, however long it takes to get one.
 pub fn work(delay: Duration) {
     if delay.is_zero() {

@@ -359,6 +359,7 @@ impl Shared {
         simulate::wait(self.delays.lock);
         let (epoch, batch, plan) = plans.locate(number, &self.dataset, &self.layout.budget);
         drop(plans);
+        simulate::hand_over(self.delays.lock);
         loop {
             let asked = Instant::now();
             let spoilt = self.lock().spoilt.clone();

@@ -52,7 +52,7 @@ pub struct Network {
 
 impl Network {
     pub fn new(voice: Voice, sounder: Sounder, stats: MelStats, hop_samples: usize, device: Device) -> Self {
-        let sizes = if device.is_cuda() { Sizes::Ladder } else { Sizes::Exact };
+        let sizes = if device.is_cuda() { Sizes::Ladder } else { Sizes::Close };
         let stages = RefCell::new(Stages::new(device));
         Network { voice, sounder, stats, hop_samples, device, sizes, stages, frames_per_token: None }
     }
@@ -209,14 +209,14 @@ pub fn speak_tokens(
     device: Device,
 ) -> Tensor {
     let moved = |ints: &[i32]| Tensor::from_slice(ints).to_device(device);
-    let text = Room::new(&[tokens.len()], Sizes::Exact);
+    let text = Room::new(&[tokens.len()], Sizes::Close);
     let mut ids = tokens.to_vec();
     ids.resize(text.total, 0);
     let (expected, content) =
         voice.plan(&moved(&ids), &moved(&[language as i32]), latents, &text.packed(&moved(&text.tables())));
     let expected: Vec<f64> = Vec::try_from(expected / options.speed).expect("one number a token");
     let lasting = Lasting { first_token: 0, frames: whole_frames(&expected[..tokens.len()]) };
-    let frames = Room::new(&[lasting.total()], Sizes::Exact);
+    let frames = Room::new(&[lasting.total()], Sizes::Close);
     let mut token_of_frame = vec![0; frames.total];
     lasting.write(&mut token_of_frame[..lasting.total()]);
     let mut noise = vec![0f32; frames.total * voice.n_mels() as usize];
@@ -311,11 +311,15 @@ fn normal(seed: &[u64], deviation: f32, out: &mut [f32]) {
     }
 }
 
+/// Lengths on a CPU are multiples of this: a third of a second.
+const CLOSE: usize = 32;
+
 /// How much room an axis gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sizes {
-    /// What is needed: on a CPU every row costs.
-    Exact,
+    /// Little more than is needed: on a CPU every row costs, but so does every new length, for which LibTorch makes and
+    /// keeps kernels of its own.
+    Close,
     /// The next rung, so that few graphs serve all lengths.
     Ladder,
 }
@@ -341,7 +345,10 @@ impl Room {
         let spans: Vec<Span> = lens.iter().map(place).collect();
         let longest = lens.iter().copied().max().unwrap_or(0);
         let (total, capacity, longest) = match sizes {
-            Sizes::Exact => (at, lens.len(), longest),
+            Sizes::Close => {
+                let total = at.next_multiple_of(CLOSE);
+                (total, lens.len(), longest.next_multiple_of(CLOSE).min(total - GAP))
+            }
             Sizes::Ladder if lens.len() == 1 => (rung(at), 1, rung(at) - GAP),
             Sizes::Ladder => (rung(at), lens.len().next_power_of_two(), rung(longest)),
         };

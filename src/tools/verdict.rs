@@ -131,7 +131,18 @@ impl View<'_> {
     /// Less what is lost because others have the cores: that is a finding of its own.
     fn starved(&self) -> f64 {
         let taken = self.m.host.filter(|host| host.others > self.t.others).and(self.m.feed_queued_share);
-        (1.0 - self.m.readiness) * (1.0 - taken.unwrap_or(0.0))
+        self.idle() * (1.0 - taken.unwrap_or(0.0))
+    }
+
+    /// For want of a batch. A GPU without a ring is given batch and step in one go and waits for the one by itself, which
+    /// the host does not see; what a step takes beyond its own time tells.
+    fn idle(&self) -> f64 {
+        let Measured { setup, step_ms, headspace_ms, readiness, .. } = self.m;
+        let unseen = match setup.on_gpu && setup.slots == 0 {
+            true => 1.0 - headspace_ms / step_ms.mean.max(1e-9),
+            false => 0.0,
+        };
+        unseen.max(1.0 - readiness)
     }
 
     fn is_starving(&self) -> bool {
@@ -648,6 +659,14 @@ mod tests {
         measured.stages.features_ms = spread(24.0);
         measured.setup.data_on_gpu = false;
         assert_eq!(codes(&measured)[0], "cpu-features");
+    }
+
+    #[test]
+    fn a_gpu_without_a_ring_waits_unseen() {
+        let mut measured = good();
+        (measured.setup.slots, measured.step_ms) = (0, spread(16.0));
+        measured.stages.features_ms = spread(6.0);
+        assert_eq!(codes(&measured), ["no-prefetch"]);
     }
 
     #[test]
