@@ -143,7 +143,8 @@ impl Utterance {
             self.unknown.extend(unknown.into_iter().filter(|letter| letter.is_alphanumeric()));
             let tokens = tokenizer.encode(&text, &self.language)?;
             let most = synthesizer.most_characters();
-            if tokens.len() > TOKENS_PER_CHARACTER * most && plain.chars().count() > most / 2 {
+            let long = TOKENS_PER_CHARACTER * tokenizer.states() * most;
+            if tokens.len() > long && plain.chars().count() > most / 2 {
                 self.cut(&plain, end);
                 continue;
             }
