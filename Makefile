@@ -27,7 +27,8 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) -p torchx --tests
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test diagnosis
+	@scripts/test-browser.sh
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
 
 # The one page of docs/ that comes from the code.
 docs: build

@@ -356,6 +356,141 @@ fn speech_goes_into_links_and_pipes_and_does_not_replace_them() {
 }
 
 #[test]
+fn speech_of_any_length_goes_where_it_is_wanted() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let text = "A fox, an old one, sleeps. Then it wakes and runs over the hill to the river. ".repeat(3);
+    fs::write(bench.path("long.txt"), &text).unwrap();
+    fn synth<'a>(more: &[&'a str]) -> Vec<&'a str> {
+        [&["synth", "--checkpoint", "run", "--steps", "1"][..], more].concat()
+    }
+    let told = bench.ok(&synth(&["--text-file", "long.txt", "-o", "a.flac", "--json"]));
+    let made: serde_json::Value = serde_json::from_str(&told).unwrap();
+    for figure in ["seconds", "real_time_factor", "first_audio_s", "peak", "limited_db", "load_s"] {
+        assert!(made[figure].as_f64().is_some_and(f64::is_finite), "{figure}: {made}");
+    }
+    assert!(fs::read(bench.path("a.flac")).unwrap().starts_with(b"fLaC"));
+    let speak_to = |name: &str| bench.ok(&synth(&["--text-file", "long.txt", "-o", name]));
+    speak_to("a.raw");
+    speak_to("a.wav");
+    let (raw, wav) = (fs::read(bench.path("a.raw")).unwrap(), fs::read(bench.path("a.wav")).unwrap());
+    assert!(wav[44..] == raw && raw.len() as f64 == (made["seconds"].as_f64().unwrap() * 44_100.0).round());
+    let from_stdin = |more: &[&str]| {
+        let mut command = bench.command(&synth(more));
+        command.stdin(fs::File::open(bench.path("long.txt")).unwrap()).output().unwrap()
+    };
+    assert!(from_stdin(&["-", "-o", "-"]).stdout == wav);
+    let stream = from_stdin(&["-", "--stream"]);
+    assert!(stderr(&stream).contains("22050 Hz") && stream.stdout.len() % 2 == 0);
+    assert!(stream.stdout.len() > raw.len() / 2, "all of it, with a clause of its own at the start");
+    assert_eq!(&from_stdin(&["-", "--stream", "--format", "wav"]).stdout[40..44], [0xff; 4], "length unknown");
+}
+
+#[test]
+fn many_texts_are_spoken_and_a_second_run_keeps_them() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let lines = "a|A fox.\n\n{\"text\": \"Two foxes. They run.\", \"id\": \"b\", \"speed\": 1.5, \"seed\": 3}\n...\n{broken\n\
+                 a|The same name again.\n../c|Up.\nThe last one of all.";
+    fs::write(bench.path("list"), lines).unwrap();
+    let speak = ["synth", "--checkpoint", "run", "--steps", "1", "--batch", "list", "--format", "flac", "--json"];
+    let tally = || {
+        let output = bench.run(&speak);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        for place in ["list:4: ", "list:5: ", "list:7: "] {
+            assert!(stderr(&output).contains(place), "{}", stderr(&output));
+        }
+        let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        ["spoken", "kept", "failed"].map(|name| made[name].as_u64().unwrap())
+    };
+    assert_eq!(tally(), [3, 1, 3]);
+    let mut names = files(&bench.path("spoken"));
+    names.sort();
+    assert_eq!(names, ["00008.flac", "a.flac", "b.flac"]);
+    assert_eq!(tally(), [0, 4, 3]);
+}
+
+#[test]
+fn voices_are_made_mixed_and_belong_to_their_model() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let clips = files(&bench.path("corpus/wavs"));
+    let clip = |at: usize| format!("corpus/wavs/{}", clips[at]);
+    bench.ok(&["voice", "make", "--checkpoint", "run", &clip(0), &clip(1), "-o", "ann"]);
+    bench.ok(&["voice", "make", "--checkpoint", "run", &clip(2), "-o", "ben"]);
+    bench.ok(&["voice", "mix", "ann", "ben", "--weight", "0.3", "-o", "both"]);
+    assert_eq!(bench.ok(&["voice", "list"]).lines().count(), 3);
+    let info: serde_json::Value = serde_json::from_str(&bench.ok(&["voice", "info", "ann", "--json"])).unwrap();
+    assert!(info["seconds"].as_f64().unwrap() > 1.0 && info["model"].as_str().unwrap().len() == 64);
+    let speak = |run: &str, who: &[&str]| {
+        let args = [&["synth", "--checkpoint", run, "--steps", "1", "--text", "A fox.", "-o", "-"][..], who].concat();
+        bench.run(&args)
+    };
+    let [own, ann, both] = [&[][..], &["--voice", "ann"], &["--voice", "both"]].map(|who| speak("run", who).stdout);
+    assert!(own != ann && ann != both && !ann.is_empty());
+    assert!(speak("run", &["--reference", &clip(0), &clip(1)]).stdout == ann, "a file holds what recordings give");
+    bench.train_ok("other", &["--steps", "4"]);
+    let refused = stderr(&speak("other", &["--voice", "ann"]));
+    assert!(refused.contains("a voice of model") && refused.contains("voice make"), "{refused}");
+}
+
+#[test]
+fn references_and_checkpoints_that_are_no_good_are_told() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let wav = |name: &str, sample: &dyn Fn(usize) -> i16, len: usize| {
+        let data: Vec<u8> = (0..len).flat_map(|i| sample(i).to_le_bytes()).collect();
+        let header = [
+            &b"RIFF"[..],
+            &(36 + 2 * len as u32).to_le_bytes(),
+            b"WAVEfmt \x10\0\0\0\x01\0\x01\0\"V\0\0D\xac\0\0\x02\0\x10\0data",
+        ];
+        fs::write(bench.path(name), [&header.concat(), &(2 * len as u32).to_le_bytes()[..], &data].concat()).unwrap();
+    };
+    let hum = |i: usize| ((i as f64 * 0.05).sin() * 8000.0) as i16;
+    wav("silence.wav", &|_| 0, 44_100);
+    wav("short.wav", &hum, 2205);
+    wav("hour.wav", &hum, 22_050 * 3600);
+    fs::write(bench.path("text.wav"), "not a recording").unwrap();
+    let speak = ["synth", "--checkpoint", "run", "--steps", "1", "--text", "A fox.", "--reference"];
+    let refused = |name: &str| bench.error(&[&speak[..], &[name]].concat());
+    assert!(refused("silence.wav").contains("silence"));
+    assert!(refused("short.wav").contains("too short"));
+    assert!(refused("text.wav").contains("text.wav"));
+    assert!(refused("absent.wav").contains("absent.wav"));
+    let long = bench.run(&[&speak[..], &["hour.wav"]].concat());
+    assert!(long.status.success() && stderr(&long).contains("first 3 minutes"), "{}", stderr(&long));
+
+    let folder = bench.path("run/step-00000002");
+    let speak = &speak[..speak.len() - 1];
+    let tokenizer = fs::read_to_string(folder.join("tokenizer.json")).unwrap();
+    if tokenizer.contains("phonemes") {
+        let output = bench.command(speak).env("PATH", "").output().unwrap();
+        assert!(stderr(&output).contains("espeak-ng: not found"), "{}", stderr(&output));
+    }
+    let state = fs::read_to_string(folder.join("state.json")).unwrap();
+    fs::write(folder.join("state.json"), state.replace("\"format\": 3", "\"format\": 99")).unwrap();
+    assert!(bench.error(speak).contains("checkpoint format 99"));
+    fs::write(folder.join("state.json"), state).unwrap();
+    let weights = folder.join("model.ema.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].fill(0xff);
+    fs::write(&weights, bytes).unwrap();
+    assert!(bench.error(speak).contains("not finite"));
+}
+
+#[test]
+fn the_speed_of_speaking_is_measured_without_a_voice() {
+    let args = ["bench", "synth", "--model-size", "tiny", "--device", "cpu", "--steps", "1", "--rounds", "1", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&Bench::new().ok(&args)).unwrap();
+    assert!((report["seconds"].as_f64().unwrap() - 10.4).abs() < 0.2, "{report}");
+    for figure in ["real_time_factor", "first_audio_ms", "batch_times_real_time"] {
+        assert!(report[figure].as_f64().unwrap() > 0.0, "{report}");
+    }
+}
+
+#[test]
 fn answers_for_programs_are_json() {
     let bench = Bench::with_corpus();
     for args in [&["devices", "--json"][..], &["config", "--json"], &["check", "corpus", "--json"]] {
@@ -385,10 +520,10 @@ fn a_vocoder_learns_resumes_and_speaks() {
     let error = bench.error(&["synth", "--checkpoint", "vocoder", "--text", "hello"]);
     assert!(error.contains("holds a vocoder, and a voice is needed"), "{error}");
     fs::write(bench.path("texts"), "a|A fox.\n{\"text\": \"Two foxes.\", \"id\": \"b\"}\n").unwrap();
-    let speak = ["synth", "--checkpoint", "run", "--vocoder", "vocoder", "--text-file", "texts", "-o", "spoken"];
+    let speak = ["synth", "--checkpoint", "run", "--vocoder", "vocoder", "--batch", "texts", "-o", "spoken"];
     bench.ok(&speak);
     assert_eq!(files(&bench.path("spoken")).len(), 2);
-    assert!(bench.ok(&speak).contains(": 0.0 s of speech"), "what is there is kept");
+    assert!(bench.ok(&speak).contains("0 spoken, 2 kept"), "what is there is kept");
 }
 
 #[test]
@@ -510,4 +645,79 @@ fn sixty_steps_divide_the_held_out_loss_by_two_and_a_half() {
     };
     let (before, after) = (held_out(&["--steps", "1"]), held_out(&["--steps", "60", "--resume"]));
     assert!(after < before / 2.5, "{before:.3} → {after:.3}");
+}
+
+/// Hears in every file the text of its clip, but says nothing of the last word that the voice spoke.
+const RECOGNISER: &str = r#"
+while read -r path; do
+    text=$(grep "^$(basename "$path" .wav)|" corpus/metadata.csv | cut -d'|' -f2)
+    case $path in */spoken/*) text=${text% *} ;; esac
+    echo "$path|$text"
+done
+"#;
+
+#[test]
+fn a_voice_is_held_against_recordings_that_it_never_heard() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "4"]);
+    fs::write(bench.path("hear.sh"), RECOGNISER).unwrap();
+    let eval = ["eval", "--checkpoint", "run", "--data", "corpus", "--asr-command", "sh hear.sh", "--steps", "2"];
+    let more = |more: &[&'static str]| [&eval[..], more].concat();
+    let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+
+    let all = json(&bench.ok(&more(&["--part", "all", "--limit", "3", "-o", "all", "--json"])));
+    let clips = all["clips"].as_array().unwrap();
+    assert_eq!((clips.len(), files(&bench.path("all/spoken")).len()), (3, 3));
+    for clip in clips {
+        let figure = |name: &str| clip[name].as_f64().unwrap_or_else(|| panic!("{name}: {clip}"));
+        assert!(figure("mel_cepstral_distortion_db") > 1.0 && figure("real_time_factor") > 0.0);
+        assert!((0.0..=1.0).contains(&figure("voicing_error")) && figure("duration_ratio") > 0.1);
+        assert_eq!(clip["heard"]["spoken"]["words"]["edits"], 1);
+        assert_eq!(clip["heard"]["recorded"]["words"]["edits"], 0);
+    }
+    assert_eq!(json(&fs::read_to_string(bench.path("all/report.json")).unwrap()), all);
+
+    // Held-out clips alone, each in the voice of another recording; what is there is kept.
+    let held_out = bench.run(&more(&["--clone", "-o", "held", "--pictures", "1"]));
+    let told = String::from_utf8_lossy(&held_out.stdout);
+    assert!(held_out.status.success() && stderr(&held_out).contains("of 16 clips were held out"), "{held_out:?}");
+    assert!(told.contains("mel-cepstral distortion") && told.contains("word error, spoken"), "{told}");
+    let png = files(&bench.path("held/worst")).remove(0);
+    assert!(fs::read(bench.path("held/worst").join(png)).unwrap().starts_with(b"\x89PNG"));
+    let journal = || fs::read_to_string(bench.path("held/spoken.jsonl")).unwrap();
+    let before = journal();
+    bench.ok(&more(&["--clone", "-o", "held"]));
+    assert_eq!(journal(), before);
+    let other = bench.error(&more(&["--seed", "1", "-o", "held"]));
+    assert!(other.contains("another voice, or with other settings"), "{other}");
+}
+
+#[test]
+fn an_evaluation_that_cannot_go_on_says_why() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let eval = ["eval", "--checkpoint", "run", "--limit", "1", "--steps", "1", "-o", "out"];
+    let error = |more: &[&str]| bench.error(&[&eval[..], more].concat());
+    assert!(error(&["--asr-command", "no-such-program {wav}"]).contains("`no-such-program` cannot be started"));
+    assert!(error(&["--asr-command", "sh -c 'echo no model >&2; exit 1'"]).contains("no model"));
+    assert!(error(&["--asr-command", "cat"]).contains("printed no line for 2 of 2 recordings"));
+    assert!(error(&["--data", "nowhere"]).contains("nowhere"));
+    let mut waiting = bench.command(&[&eval[..], &["--asr-command", "sh -c 'touch listening; sleep 60'"]].concat());
+    let mut child = waiting.stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !bench.path("listening").exists() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the recogniser was not started");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed() < Duration::from_secs(55));
+
+    for damaged in &files(&bench.path("corpus/wavs"))[1..] {
+        fs::write(bench.path("corpus/wavs").join(damaged), "noise").unwrap();
+    }
+    let broken = bench.run(&["eval", "--checkpoint", "run", "--part", "all", "--steps", "1", "-o", "broken"]);
+    assert_eq!(broken.status.code(), Some(1), "{}", stderr(&broken));
+    let told = String::from_utf8_lossy(&broken.stdout);
+    assert!(told.contains("1 sentences") && told.matches("\nfailed ").count() == 15, "{told}");
 }

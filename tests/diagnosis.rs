@@ -267,18 +267,21 @@ impl Bench {
         let expected = |finding: &&Finding| plant.code == Some(finding.code) || !of_the_machine(finding);
         let mut found = self.findings(plant);
         let is_right = |found: &[Finding]| found.iter().find(expected).map(|finding| finding.code) == plant.code;
-        for _ in 1..ATTEMPTS {
+        let mut tries = 1;
+        while tries < ATTEMPTS {
             if is_right(&found) || !found.iter().any(of_the_machine) {
                 break;
             }
             self.calibrate();
             found = self.findings(plant);
+            tries += 1;
         }
         let (first, right) = (found.iter().find(expected), is_right(&found));
         let name = |finding: &Finding| format!("{} {:.0} %", finding.code, finding.cost * 100.0);
         let rest = found.iter().filter(|finding| first != Some(finding)).map(name).collect::<Vec<_>>().join(", ");
         let problem = if plant.problem.is_empty() { "none" } else { plant.problem };
         let (wanted, mark) = (plant.code.unwrap_or("–"), if right { "yes" } else { "NO" });
+        let mark = if tries > 1 { format!("{mark}, try {tries}") } else { mark.to_owned() };
         let line = format!("| {problem} | {wanted} | {} | {mark} | {rest} |", first.map_or("–".into(), name));
         println!("{line}  <!-- {:.1} s -->", began.elapsed().as_secs_f64());
         found.iter().filter(|_| !right).for_each(|finding| println!("     {}", finding.fact));

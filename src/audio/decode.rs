@@ -11,26 +11,43 @@ use std::path::Path;
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::well_known::{FORMAT_ID_FLAC, FORMAT_ID_WAVE};
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType, probe::Hint};
-use symphonia::core::io::MediaSourceStream;
+use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 use symphonia::core::packet::Packet;
 
 /// One hostile file must not end a run over thousands: Symphonia can still panic on some headers (its WAV reader
 /// multiplies channels and bits in 16 bits), and that becomes an error like any other damage.
 pub fn decode(path: &Path) -> Result<Waveform, Error> {
-    quiet::catch(|| decode_file(path))
+    decode_start(path, f64::INFINITY).map(|(wave, _)| wave)
+}
+
+/// No more than its first seconds, and whether there are more: memory is bounded however long the recording is.
+pub fn decode_start(path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
+    let file = regular_file(path).map_err(|cause| Error::Io { path: path.into(), cause })?;
+    guarded(Box::new(file), path, seconds)
+}
+
+/// The same for a file that is in memory; errors call it `name`.
+pub fn decode_bytes(bytes: Vec<u8>, name: &str, seconds: f64) -> Result<(Waveform, bool), Error> {
+    guarded(Box::new(io::Cursor::new(bytes)), Path::new(name), seconds)
+}
+
+fn guarded(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
+    quiet::catch(|| decode_source(source, path, seconds))
         .unwrap_or_else(|| Err(Error::Damaged { path: path.into(), what: "its decoder failed on it".into() }))
 }
 
-fn decode_file(path: &Path) -> Result<Waveform, Error> {
-    let file = regular_file(path).map_err(|cause| Error::Io { path: path.into(), cause })?;
-    let mut recording = Recording::open(file, path).map_err(|fault| explain(path, fault))?;
+fn decode_source(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
+    let mut recording = Recording::open(source, path).map_err(|fault| explain(path, fault))?;
     let (mut mono, mut interleaved) = (Mono::default(), Vec::new());
     while let Some(packet) = recording.next_packet().map_err(|fault| explain(path, fault))? {
         let layout = recording.codec.decode(&packet, &mut interleaved).map_err(|fault| explain(path, fault))?;
         mono.append(&interleaved, layout).map_err(|refusal| refusal.at(path))?;
+        if mono.seconds() >= seconds {
+            return mono.finish(None).map(|wave| (wave, true)).map_err(|refusal| refusal.at(path));
+        }
     }
-    mono.finish(recording.promised_samples).map_err(|refusal| refusal.at(path))
+    mono.finish(recording.promised_samples).map(|wave| (wave, false)).map_err(|refusal| refusal.at(path))
 }
 
 /// A named pipe would make `open` wait for ever, so look before opening.
@@ -55,12 +72,12 @@ struct Recording {
 }
 
 impl Recording {
-    fn open(file: File, path: &Path) -> Result<Self, Fault> {
+    fn open(source: Box<dyn MediaSource>, path: &Path) -> Result<Self, Fault> {
         let mut hint = Hint::new();
         if let Some(extension) = path.extension().and_then(|extension| extension.to_str()) {
             hint.with_extension(extension);
         }
-        let stream = MediaSourceStream::new(Box::new(file), Default::default());
+        let stream = MediaSourceStream::new(source, Default::default());
         let probe = symphonia::default::get_probe();
         let format = probe.probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())?;
         let track = format.default_track(TrackType::Audio).ok_or(Fault::Unsupported("it has no sound in it"))?;

@@ -1,7 +1,8 @@
-//! Recordings as numbers: any file to mono samples, the rate and level a voice is trained at, and back to a WAV file.
+//! Recordings as numbers: any file to mono samples, the rate and level a voice is trained at, and back to files.
 
 mod codec;
 mod decode;
+mod flac;
 mod lanes;
 mod loudness;
 pub mod mel;
@@ -16,14 +17,16 @@ mod sample;
 mod tests;
 mod trim;
 mod wav;
+mod writer;
 
-pub use decode::decode;
+pub use decode::{decode, decode_bytes, decode_start};
 pub use loudness::normalize;
 pub use plain::Plain;
-pub use resample::{Resampler, resample};
+pub use resample::{Converter, Resampler, resample};
 pub use sample::Sample;
 pub use trim::{speech, trim_silence};
-pub use wav::{wav_bytes, write_wav};
+pub use wav::wav_bytes;
+pub use writer::{Encoder, FileWriter, Format, write_wav};
 
 use std::io;
 use std::ops::RangeInclusive;

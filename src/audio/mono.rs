@@ -43,6 +43,10 @@ impl Mono {
         Ok(())
     }
 
+    pub fn seconds(&self) -> f64 {
+        self.samples.len() as f64 / f64::from(self.rate_hz.max(1))
+    }
+
     pub fn finish(mut self, promised: Option<u64>) -> Result<Waveform, Refusal> {
         let there = self.samples.len() as u64;
         if let Some(promised) = promised.filter(|&promised| promised > there) {

@@ -2,7 +2,7 @@
 
 use super::{Error, RATES_HZ, Waveform};
 use rubato::audioadapter_buffers::direct::SequentialSlice;
-use rubato::{Fft, FixedSync, Resampler as _, WindowFunction};
+use rubato::{Fft, FixedSync, Resampler as _, ResamplerConstructionError, WindowFunction};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -43,11 +43,7 @@ fn resample_with(filters: &mut HashMap<(u32, u32), Fft<f32>>, wave: Waveform, ra
     let (from, to) = (wave.rate_hz as usize, rate_hz as usize);
     let filter = match filters.entry((wave.rate_hz, rate_hz)) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(new) => {
-            let (block, window) = (block_samples(from, to), WindowFunction::BlackmanHarris2);
-            let filter = Fft::new_custom(from, to, block, 1, 1, window, FixedSync::Both);
-            new.insert(filter.map_err(|error| fail(error.to_string()))?)
-        }
+        Entry::Vacant(new) => new.insert(filter(from, to).map_err(|error| fail(error.to_string()))?),
     };
     let length = wave.samples.len();
     let input = SequentialSlice::new(&wave.samples, 1, length).map_err(|error| fail(error.to_string()))?;
@@ -56,6 +52,64 @@ fn resample_with(filters: &mut HashMap<(u32, u32), Fft<f32>>, wave: Waveform, ra
     // The filter works its length out in floats and may give one sample too many.
     samples.truncate((length * to).div_ceil(from));
     Ok(Waveform { samples, rate_hz })
+}
+
+fn filter(from: usize, to: usize) -> Result<Fft<f32>, ResamplerConstructionError> {
+    Fft::new_custom(from, to, block_samples(from, to), 1, 1, WindowFunction::BlackmanHarris2, FixedSync::Both)
+}
+
+/// The same for sound that comes in pieces: all that comes out is what the whole would have given.
+pub struct Converter {
+    /// None where both rates are the same.
+    filter: Option<Fft<f32>>,
+    /// Less than a block.
+    waiting: Vec<f32>,
+    /// What the filter gives before the first sample that counts.
+    delay: usize,
+    rates_hz: (u32, u32),
+    taken: usize,
+    given: usize,
+}
+
+impl Converter {
+    pub fn new(from_hz: u32, to_hz: u32) -> Result<Self, Error> {
+        let fail = |what: String| Error::Resample { from_hz, to_hz, what };
+        let made = || filter(from_hz as usize, to_hz as usize).map_err(|error| fail(error.to_string()));
+        let filter = (from_hz != to_hz).then(made).transpose()?;
+        let delay = filter.as_ref().map_or(0, rubato::Resampler::output_delay);
+        Ok(Converter { filter, waiting: Vec::new(), delay, rates_hz: (from_hz, to_hz), taken: 0, given: 0 })
+    }
+
+    pub fn push(&mut self, samples: &[f32]) -> Vec<f32> {
+        let Some(filter) = &mut self.filter else { return samples.to_vec() };
+        self.taken += samples.len();
+        self.waiting.extend_from_slice(samples);
+        let (block, mut out) = (filter.input_frames_next(), Vec::new());
+        let whole = self.waiting.len() / block * block;
+        for input in self.waiting[..whole].chunks_exact(block) {
+            let input = SequentialSlice::new(input, 1, block).expect("one channel of a block");
+            out.extend(filter.process(&input, None).expect("blocks of the size that it asks for").take_data());
+        }
+        self.waiting.drain(..whole);
+        let early = self.delay.min(out.len());
+        self.delay -= early;
+        out.drain(..early);
+        self.given += out.len();
+        out
+    }
+
+    /// The rest: silence pushes it out of the filter.
+    pub fn finish(&mut self) -> Vec<f32> {
+        let Some(block) = self.filter.as_ref().map(|filter| filter.input_frames_next()) else { return Vec::new() };
+        let (from, to) = (self.rates_hz.0 as usize, self.rates_hz.1 as usize);
+        let (given, due) = (self.given, (self.taken * to).div_ceil(from));
+        let mut out = Vec::new();
+        while given + out.len() < due {
+            out.extend(self.push(&vec![0.0; block]));
+        }
+        out.truncate(due - given);
+        out
+    }
 }
 
 /// An even number of the smallest blocks that both rates share: an odd one would delay the clip by half a sample.
@@ -89,6 +143,19 @@ mod tests {
             let inner = to as usize / 10..to as usize * 9 / 10;
             let error = made.samples[inner.clone()].iter().zip(&truth.samples[inner]).map(|(a, b)| (a - b).abs());
             assert!(error.fold(0.0, f32::max) < 1e-4, "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn pieces_give_what_the_whole_gives() {
+        for (to_hz, seconds) in [(24_000, 1.37), (16_000, 0.01), (22_050, 0.2)] {
+            let wave = tone(700.0, 22_050, seconds);
+            let mut converter = Converter::new(22_050, to_hz).unwrap();
+            let mut made: Vec<f32> = wave.samples.chunks(997).flat_map(|piece| converter.push(piece)).collect();
+            made.extend(converter.finish());
+            let whole = resample(wave, to_hz).unwrap().samples;
+            assert_eq!(made.len(), whole.len());
+            assert!(made.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-6), "{to_hz}");
         }
     }
 

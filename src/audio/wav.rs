@@ -1,52 +1,45 @@
-//! 16-bit mono WAV, the one format this program writes.
+//! 16-bit mono WAV.
 
-use super::Error;
-use std::fs;
-use std::io;
-use std::path::Path;
+/// Of what the format can say, 4 GiB: 27 hours at 22.05 kHz.
+const UNKNOWN: u32 = u32::MAX;
 
-/// Written under a temporary name and renamed, so that a file with this name is always whole. Links are followed, and
-/// what is no regular file (a pipe, a device) is written into.
-pub fn write_wav(path: &Path, samples: &[f32], rate_hz: u32) -> Result<(), Error> {
-    let fail = |cause: io::Error| Error::Io { path: path.into(), cause };
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let path = target.as_path();
-    if fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
-        return fs::write(path, wav_bytes(samples, rate_hz)).map_err(fail);
-    }
-    let name = path.file_name().ok_or_else(|| fail(io::Error::new(io::ErrorKind::InvalidInput, "not a file name")))?;
-    let partial = path.with_file_name(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()));
-    fs::write(&partial, wav_bytes(samples, rate_hz)).and_then(|()| fs::rename(&partial, path)).map_err(|cause| {
-        // Nothing more can be done when the half-written file cannot be removed either.
-        let _ = fs::remove_file(&partial);
-        fail(cause)
-    })
+/// A whole file in memory.
+pub fn wav_bytes(samples: &[f32], rate_hz: u32) -> Vec<u8> {
+    let mut file = wav_header(Some(samples.len() as u64 * 2), rate_hz);
+    file.extend(pcm16(samples).flat_map(i16::to_le_bytes));
+    file
 }
 
-/// Clipped to ±1 and rounded. Lengths past 4 GiB, which the format cannot say, become its mark for "unknown".
-pub fn wav_bytes(samples: &[f32], rate_hz: u32) -> Vec<u8> {
-    let data_bytes = samples.len() as u64 * 2;
-    let length = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
-    let mut file = Vec::with_capacity(44 + samples.len() * 2);
-    file.extend(b"RIFF");
-    file.extend(length(data_bytes + 36));
-    file.extend(b"WAVEfmt ");
-    file.extend(16u32.to_le_bytes());
-    file.extend(1u16.to_le_bytes()); // PCM
-    file.extend(1u16.to_le_bytes()); // mono
-    file.extend(rate_hz.to_le_bytes());
-    file.extend(rate_hz.saturating_mul(2).to_le_bytes()); // bytes a second
-    file.extend(2u16.to_le_bytes()); // bytes a frame
-    file.extend(16u16.to_le_bytes()); // bits a sample
-    file.extend(b"data");
-    file.extend(length(data_bytes));
-    file.extend(samples.iter().flat_map(|sample| ((sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).to_le_bytes()));
-    file
+/// Clipped to ±1 and rounded.
+pub fn pcm16(samples: &[f32]) -> impl Iterator<Item = i16> + '_ {
+    samples.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16)
+}
+
+/// 44 bytes. Lengths that nobody knows yet, or past 4 GiB, become the format's mark for "unknown": readers then go on to
+/// the end.
+pub fn wav_header(data_bytes: Option<u64>, rate_hz: u32) -> Vec<u8> {
+    let length = |more: u64| {
+        let bytes = data_bytes.and_then(|bytes| u32::try_from(bytes + more).ok());
+        bytes.unwrap_or(UNKNOWN).to_le_bytes()
+    };
+    let mut header = Vec::with_capacity(44);
+    header.extend(b"RIFF");
+    header.extend(length(36));
+    header.extend(b"WAVEfmt ");
+    header.extend(16u32.to_le_bytes());
+    header.extend(1u16.to_le_bytes()); // PCM
+    header.extend(1u16.to_le_bytes()); // mono
+    header.extend(rate_hz.to_le_bytes());
+    header.extend(rate_hz.saturating_mul(2).to_le_bytes()); // bytes a second
+    header.extend(2u16.to_le_bytes()); // bytes a frame
+    header.extend(16u16.to_le_bytes()); // bits a sample
+    header.extend(b"data");
+    header.extend(length(0));
+    header
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Waveform, decode};
     use super::*;
 
     /// Truth: Python's `wave` module, `setparams((1, 2, 22050, 0, "NONE", ""))` and three frames 0, 32767, -16384.
@@ -59,20 +52,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.wav");
-        write_wav(&path, &[0.0, 0.5, -1.0], 24_000).unwrap();
-        let Waveform { samples, rate_hz } = decode(&path).unwrap();
-        assert_eq!(rate_hz, 24_000);
-        assert!(samples.iter().zip([0.0, 0.5, -1.0]).all(|(a, b)| (a - b).abs() < 1e-4));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there() {
-        let error = write_wav(Path::new("/absent/folder/a.wav"), &[0.0], 22_050).unwrap_err();
-        assert!(error.to_string().starts_with("/absent/folder/a.wav: "));
-        assert!(write_wav(Path::new("/"), &[0.0], 22_050).is_err());
+    fn lengths_that_do_not_fit_are_unknown() {
+        let lengths = |bytes| {
+            let header = wav_header(bytes, 22_050);
+            [4, 40].map(|at| u32::from_le_bytes(header[at..at + 4].try_into().unwrap()))
+        };
+        assert_eq!(lengths(None), [UNKNOWN, UNKNOWN]);
+        assert_eq!(lengths(Some(1 << 33)), [UNKNOWN, UNKNOWN]);
+        assert_eq!(lengths(Some(100)), [136, 100]);
     }
 }

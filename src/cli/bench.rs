@@ -1,16 +1,22 @@
 //! `myxtts bench`
 
-use super::print_line;
 use super::run_flags::RunFlags;
 use super::stand::Stand;
+use super::{print_line, say};
+use crate::config::{Config, Overrides, Size};
+use crate::feed::Roles;
 use crate::simulate::Delays;
+use crate::synth::Synthesizer;
 use crate::tools::bench::{self, Report};
+use crate::tools::bench_synth;
 use crate::train::Surroundings;
 use anyhow::Result;
+use clap::ValueEnum;
 use serde_json::json;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure the training pipeline on this machine, with this corpus. Nothing is saved.
+/// Measure the training pipeline, or speaking, on this machine. Nothing is saved.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,6 +27,33 @@ pub struct Args {
 enum What {
     /// How busy the model device is kept, and what stands in the way
     Pipeline(Box<PipelineArgs>),
+    /// How fast a voice speaks: real-time factor, first sound, many texts at once
+    Synth(SynthArgs),
+}
+
+#[derive(clap::Args)]
+struct SynthArgs {
+    /// A checkpoint, or a folder of them
+    #[arg(long, value_name = "DIR", required_unless_present = "model_size")]
+    checkpoint: Option<PathBuf>,
+    /// A checkpoint of `train-vocoder`
+    #[arg(long, value_name = "DIR", requires = "checkpoint")]
+    vocoder: Option<PathBuf>,
+    /// Without a checkpoint: random weights of this size, vocoder included, that speak ten seconds
+    #[arg(long, value_enum, conflicts_with = "checkpoint")]
+    model_size: Option<Size>,
+    /// Steps along the flow
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    steps: u64,
+    /// Measurements of each figure; their median is told
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -41,7 +74,63 @@ struct PipelineArgs {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.what {
         What::Pipeline(args) => pipeline(&args),
+        What::Synth(args) => synth(&args),
     }
+}
+
+fn synth(args: &SynthArgs) -> Result<ExitCode> {
+    let device = Roles::named(&args.device)?;
+    let mut synthesizer = match &args.checkpoint {
+        Some(checkpoint) => Synthesizer::load(checkpoint, args.vocoder.as_deref(), device)?,
+        None => {
+            let mut flags = Overrides::default();
+            flags.set("model.size", args.model_size);
+            let config = Config::resolve(None, flags)?;
+            let frames = bench_synth::frames_per_token(config.data.sample_rate, config.model.hop_length);
+            Synthesizer::untrained(&config, frames, device)?
+        }
+    };
+    let untrained = args.checkpoint.is_none();
+    let report = bench_synth::measure(&mut synthesizer, args.steps as usize, args.rounds as usize, untrained)?;
+    report.notes.iter().for_each(|note| say(format!("note: {note}")));
+    print_line(if args.json { serde_json::to_string_pretty(&report)? } else { speech_table(&report) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn speech_table(report: &bench_synth::Report) -> String {
+    let [factor, first, batch] = bench_synth::goals(report);
+    let verdict = |goal: Option<(String, bool)>| {
+        goal.map_or("– | –".into(), |(goal, good)| format!("{goal} | {}", if good { "yes" } else { "no" }))
+    };
+    let rows = [
+        (
+            format!("real-time factor of {:.1} s of speech", report.seconds),
+            format!("{:.4}", report.real_time_factor),
+            factor.map(|goal| (format!("≤ {goal}"), report.real_time_factor <= goal)),
+        ),
+        (
+            "first sound of a stream".into(),
+            format!("{:.1} ms", report.first_audio_ms),
+            first.map(|goal| (format!("≤ {goal} ms"), report.first_audio_ms <= goal)),
+        ),
+        (
+            format!("{} texts at once", report.batch_texts),
+            format!("{:.1} × real time", report.batch_times_real_time),
+            batch.map(|goal| (format!("≥ {goal} ×"), report.batch_times_real_time >= goal)),
+        ),
+    ];
+    let memory = report.peak_memory_mib.map_or(String::new(), |mib| format!(", {mib} MiB at most"));
+    let title = format!(
+        "{} model, {:.1} M parameters{}, {} steps, {} ({} threads{memory})\n\n| | measured | goal | reached |\n|---|---|---|---|",
+        report.model_size.to_possible_value().expect("every size has a name").get_name(),
+        report.parameters as f64 / 1e6,
+        if report.untrained { ", untrained" } else { "" },
+        report.steps,
+        report.device,
+        report.threads,
+    );
+    rows.into_iter()
+        .fold(title, |text, (name, value, goal)| format!("{text}\n| {name} | {value} | {} |", verdict(goal)))
 }
 
 fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {

@@ -10,17 +10,21 @@ mod config;
 mod configure;
 mod devices;
 mod diagnose;
+mod eval;
 mod fix;
+mod flow_flags;
 mod layout;
 mod prepare;
 mod profile;
 mod progress;
 mod run_flags;
 mod sample_corpus;
+mod serve;
 mod stand;
 mod synth;
 mod train;
 mod validate;
+mod voice;
 
 use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -63,12 +67,18 @@ enum Command {
     /// Report what is in a corpus and what is wrong with it
     Check(check::Args),
     /// Speak a text with a trained voice
-    Synth(synth::Args),
+    Synth(Box<synth::Args>),
+    /// Speak for others over HTTP, with a page to try it
+    Serve(Box<serve::Args>),
+    /// Make, list and mix voices
+    Voice(voice::Args),
+    /// Measure how good a voice is: sentences it never heard against their recordings
+    Eval(Box<eval::Args>),
     /// Say where the time of a training step goes, and what to change
     Profile(Box<profile::Args>),
     /// Look at this machine and a short run on it: what costs how much
     Diagnose(Box<diagnose::Args>),
-    /// Measure the training pipeline: is the GPU ever kept waiting?
+    /// Measure training (is the GPU ever kept waiting?) or speaking
     Bench(Box<bench::Args>),
     /// Measure the data path stage by stage: what caps it, and what would help
     Analyze(Box<analyze::Args>),
@@ -96,7 +106,10 @@ pub fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
-        Command::Synth(args) => synth::run(args),
+        Command::Synth(args) => synth::run(*args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Voice(args) => voice::run(args),
+        Command::Eval(args) => eval::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Bench(args) => bench::run(*args),

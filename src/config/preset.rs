@@ -121,7 +121,7 @@ fn data(given: &Layer, level: OptimizationLevel) -> Data {
         max_failures: MaxFailures::Clips(20),
         batch_size: 32,
         frame_budget: None,
-        max_text_length: 200,
+        max_text_length: 400,
         max_mel_frames: 800,
         long_clips: LongClips::Refuse,
         durations: Durations::Search,

@@ -22,7 +22,7 @@ mod vctk;
 
 pub use crate::config::CorpusFormat as Format;
 pub use error::{Error, Problem};
-pub use split::split;
+pub use split::{place, split};
 
 use crate::config::Data;
 use gather::Gather;

@@ -17,8 +17,8 @@ pub fn split(utterances: Vec<Utterance>, val_share: f64) -> (Vec<Utterance>, Vec
     (utterances(training), utterances(validation))
 }
 
-/// Where an id falls in 0..1.
-fn place(id: &str) -> f64 {
+/// Where an id falls in 0..1: an order that has nothing to do with its own, and that more clips do not change.
+pub fn place(id: &str) -> f64 {
     let hash = blake3::hash(id.as_bytes());
     let bits = hash.as_bytes()[..8].iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
     (bits >> 11) as f64 / (1u64 << 53) as f64

@@ -38,7 +38,7 @@ impl Packed {
     }
 
     /// Views of a batch's tables; only the mask has memory of its own.
-    pub(super) fn of_tables(tables: &Tensor, place: &AxisTables, longest_segment: usize) -> Self {
+    pub(crate) fn of_tables(tables: &Tensor, place: &AxisTables, longest_segment: usize) -> Self {
         let part = |range: &Range<usize>| tables.narrow(0, range.start as i64, range.len() as i64);
         let (owner, starts) = (part(&place.owner), part(&place.starts));
         Packed {

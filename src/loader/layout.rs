@@ -169,7 +169,7 @@ pub struct AxisTables {
 }
 
 impl AxisTables {
-    pub(super) fn new(start: usize, total: usize, capacity: usize, longest: usize) -> Self {
+    pub(crate) fn new(start: usize, total: usize, capacity: usize, longest: usize) -> Self {
         let longest_segment = longest + GAP;
         let segments = 2 * capacity + 1 + total.div_ceil(longest_segment);
         let mut end = start;

@@ -57,7 +57,7 @@ pub struct Given<'a> {
 }
 
 /// The two rates of the axis.
-struct Rates<'a> {
+pub struct Rates<'a> {
     full: Track<'a>,
     half: Track<'a>,
     /// Positions at half the rate: attention works there alone.
@@ -99,12 +99,16 @@ impl Decoder {
     /// - output: velocity `[frames, n_mels]`, f32
     pub fn forward(&self, noisy: &Tensor, given: &Given, seqs: &Packed, kind: Kind) -> Tensor {
         let halved = half(seqs);
-        let rates = self.rates(seqs, &halved, kind);
-        let tables = self.tables(given, kind);
+        self.velocity(noisy, given, &self.rates(seqs, &halved, kind))
+    }
+
+    /// The same on rates that are made once for many times.
+    pub fn velocity(&self, noisy: &Tensor, given: &Given, rates: &Rates) -> Tensor {
+        let tables = self.tables(given, rates.full.mask.kind());
         let chain = |stages: &[Stage], x: Tensor| stages.iter().fold(x, |x, stage| stage(&x));
-        let outer = chain(&self.outward(&tables, &rates), self.enter(noisy, given, &rates));
-        let inner = chain(&self.inward(&tables, &rates), outer.shallow_clone());
-        self.leave(&(outer + inner), &tables, &rates)
+        let outer = chain(&self.outward(&tables, rates), self.enter(noisy, given, rates));
+        let inner = chain(&self.inward(&tables, rates), outer.shallow_clone());
+        self.leave(&(outer + inner), &tables, rates)
     }
 
     /// Forward and backward with the memory of one block instead of all: blocks run without a graph, and again with
@@ -140,7 +144,7 @@ impl Decoder {
         (loss.detach(), content.grad(), latents.map(|latents| latents.grad()))
     }
 
-    fn rates<'a>(&self, full: &'a Packed, half: &'a Packed, kind: Kind) -> Rates<'a> {
+    pub fn rates<'a>(&self, full: &'a Packed, half: &'a Packed, kind: Kind) -> Rates<'a> {
         let half = Track::new(half, kind);
         Rates { full: Track::new(full, kind), rotary: Rotary::new(&half, self.head_dim), half }
     }

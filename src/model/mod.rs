@@ -23,7 +23,7 @@ use layers::lookup;
 use reference::ReferenceEncoder;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
-use track::{Track, repeat, with_gap_row};
+use track::{Track, half, repeat, with_gap_row};
 
 pub struct Voice {
     /// Absent where every utterance is of one speaker and nothing is cloned.
@@ -254,33 +254,49 @@ impl Voice {
         (frames, encoded.split(&encoded.table).1)
     }
 
-    /// Mel frames (normalised) from content along the frames (`[frames, decoder_dim]`), following the flow from noise.
-    pub fn decode(&self, content: &Tensor, latents: Option<&Tensor>, frames: &Packed, how: &Sampling) -> Tensor {
+    /// Mel frames (normalised) from content along the frames (`[frames, decoder_dim]`), following the flow from `noise`
+    /// (`[frames, n_mels]`, f32). `guidance`: `[utterances]`, f32, as in [`Sampling`]; none is 1 for all, at half the cost.
+    pub fn decode(
+        &self,
+        content: &Tensor,
+        latents: Option<&Tensor>,
+        frames: &Packed,
+        noise: &Tensor,
+        steps: usize,
+        guidance: Option<&Tensor>,
+    ) -> Tensor {
         let latents = latents.map(|latents| latents.to_kind(self.kind));
         // With guidance, a second copy is told nothing; both are one batch.
-        let guided = how.guidance != 1.0;
-        let copies = repeat(frames, if guided { 2 } else { 1 });
+        let copies = repeat(frames, if guidance.is_some() { 2 } else { 1 });
         let (utterances, device) = (copies.capacity(), content.device());
         let number = Tensor::arange(utterances, (Kind::Int64, device));
         let keep = number.lt(frames.capacity()).to_kind(Kind::Float);
+        let pull = guidance.map(|scale| with_gap_row(&scale.unsqueeze(1)).index_select(0, &frames.owner));
+        let halved = half(&copies);
+        let rates = self.decoder.rates(&copies, &halved, self.kind);
         let velocity = |x: &Tensor, time: f64| {
             let times = Tensor::full([utterances], time, (Kind::Float, device));
             let given = Given { content, latents: latents.as_ref(), times: &times, keep: &keep };
-            if !guided {
-                return self.decoder.forward(x, &given, &copies, self.kind);
-            }
-            let both = self.decoder.forward(&x.repeat([2, 1]), &given, &copies, self.kind).chunk(2, 0);
-            &both[1] + (&both[0] - &both[1]) * how.guidance
+            let Some(pull) = &pull else { return self.decoder.velocity(x, &given, &rates) };
+            let both = self.decoder.velocity(&x.repeat([2, 1]), &given, &rates).chunk(2, 0);
+            &both[1] + (&both[0] - &both[1]) * pull
         };
-        let noise = Tensor::randn([frames.len(), self.decoder.n_mels()], (Kind::Float, device));
-        flow::sample(noise * how.temperature, how.steps, velocity)
+        flow::sample(noise.shallow_clone(), steps, velocity)
+    }
+
+    pub fn n_mels(&self) -> i64 {
+        self.decoder.n_mels()
     }
 
     /// The batch's own utterances as the voice speaks them, along the durations that the search finds: `[frames, n_mels]`,
     /// normalised.
     pub fn imitate(&self, batch: &Batch, how: &Sampling) -> Tensor {
         let told = self.tell(batch, false);
-        self.decode(&told.content, told.latents.as_ref(), &batch.frames, how)
+        let noise = Tensor::randn([batch.frames.len(), self.n_mels()], (Kind::Float, batch.mel.device()));
+        let guidance = (how.guidance != 1.0)
+            .then(|| Tensor::full([batch.frames.capacity()], how.guidance, (Kind::Float, batch.mel.device())));
+        let noise = noise * how.temperature;
+        self.decode(&told.content, told.latents.as_ref(), &batch.frames, &noise, how.steps, guidance.as_ref())
     }
 
     /// The packed token index of every frame (`[frames]`, i32), as the search finds it.

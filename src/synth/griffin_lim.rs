@@ -2,6 +2,8 @@
 
 use crate::config;
 use crate::feed::{mel_filters, stft};
+use crate::rng::Rng;
+use std::f32::consts::TAU;
 use tch::{Device, Kind, Tensor};
 
 const ITERATIONS: usize = 60;
@@ -38,7 +40,7 @@ impl GriffinLim {
     /// Samples whose STFT has magnitudes near `magnitude` (`[bins, frames]`), starting from random phases.
     fn rebuild(&self, magnitude: &Tensor, iterations: usize) -> Vec<f32> {
         let samples = (magnitude.size()[1] - 1) * self.hop_samples;
-        let phase = magnitude.rand_like() * std::f64::consts::TAU;
+        let phase = self.phases(magnitude);
         let mut angles = Tensor::polar(&phase.ones_like(), &phase);
         let mut previous = angles.zeros_like();
         for _ in 0..iterations {
@@ -50,6 +52,13 @@ impl GriffinLim {
         }
         let wave = self.istft(&(angles * magnitude), samples).to_device(Device::Cpu);
         Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
+    }
+
+    /// Uniform, and the same for the same shape: speech must not depend on what was spoken before.
+    fn phases(&self, magnitude: &Tensor) -> Tensor {
+        let mut rng = Rng::new(&[]);
+        let turns: Vec<f32> = (0..magnitude.numel()).map(|_| rng.unit() as f32 * TAU).collect();
+        Tensor::from_slice(&turns).view(magnitude.size().as_slice()).to_device(magnitude.device())
     }
 
     /// Non-negative linear magnitudes whose mel is nearest to `mel` (`[n_mels, frames]`): Lee & Seung's updates.

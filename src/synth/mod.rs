@@ -1,53 +1,90 @@
-//! Text to waveform: tokens → durations and content → flow → mel → Griffin-Lim.
+//! Text to waveform: clauses → tokens → durations and content → flow → mel → sound, joined and kept from clipping.
 
 mod griffin_lim;
+mod join;
+mod limiter;
+mod network;
+mod sounder;
+mod stages;
+#[cfg(test)]
+mod tests;
+mod utterance;
 pub mod voice;
 
 pub use griffin_lim::GriffinLim;
+pub use network::speak_tokens;
+pub use utterance::Utterance;
 
+use crate::audio::Waveform;
 use crate::config::Config;
-use crate::feed::{MelStats, Packed};
-use crate::loader::{Axis, GAP, Span};
+use crate::feed::MelStats;
 use crate::model::{Sampling, Voice};
-use crate::text::{Tokenizer, normalize};
+use crate::text::Tokenizer;
 use crate::train::checkpoint::{Checkpoint, RunKind};
 use crate::vocoder::Vocoder;
 use anyhow::{Context, Result, ensure};
+use network::{Clause, Network};
+use sounder::Sounder;
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use voice::{Listener, VoiceFile};
+use voice::{Heard, Listener, VoiceFile};
 
-/// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
-const MOST_FRAMES_PER_TOKEN: f64 = 400.0;
-/// Highest level of what is spoken.
-const PEAK: f32 = 0.95;
+/// Enough of a text to tell its language.
+const LANGUAGE_SAMPLE: usize = 2000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub sampling: Sampling,
     pub speed: f64,
-    pub seed: i64,
+    /// The same seed gives the same speech.
+    pub seed: u64,
+    /// Begin with the first clause alone, so that sound comes soon; without it, sentences are whole.
+    pub early: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { sampling: Sampling { steps: 10, temperature: 0.667, guidance: 1.0 }, speed: 1.0, seed: 0 }
+        let sampling = Sampling { steps: 10, temperature: 0.667, guidance: 1.0 };
+        Options { sampling, speed: 1.0, seed: 0, early: false }
     }
 }
 
-/// A voice ready to speak, as a checkpoint holds it.
+/// What to say and how.
+#[derive(Debug, Default)]
+pub struct Request {
+    pub text: String,
+    /// A code or `auto`; without one, as the voice was trained.
+    pub language: Option<String>,
+    /// Who speaks; without them the checkpoint's own voice does.
+    pub latents: Option<Tensor>,
+    pub options: Options,
+}
+
+/// A request as it was spoken.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    pub samples: Vec<f32>,
+    /// Highest level, of 1.
+    pub peak: f32,
+    /// Decibels by which the loudest moment was turned down to keep it from clipping.
+    pub limited_db: f32,
+    pub notes: Vec<String>,
+}
+
+/// A voice ready to speak, as a checkpoint holds it. One thread owns it.
 pub struct Synthesizer {
-    voice: Voice,
-    vocoder: Sounder,
+    network: Network,
     tokenizer: Tokenizer,
     stats: MelStats,
     config: Config,
-    /// The checkpoint's own voice, where it clones.
-    latents: Option<Tensor>,
+    /// The checkpoint's own voice, where it clones, and the name of the weights.
+    own: Option<VoiceFile>,
     device: Device,
     /// What may sound different here than where the voice was trained.
     note: Option<String>,
+    /// Holds the weights.
+    store: VarStore,
 }
 
 impl Synthesizer {
@@ -58,170 +95,203 @@ impl Synthesizer {
         let config = &checkpoint.config;
         let tokenizer = &checkpoint.tokenizer;
         let (vocab_size, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
+        let kind = speech_kind(device)?;
         let store = VarStore::new(device);
-        let voice = Voice::new(&store.root(), &config.model, vocab_size, languages, Kind::Float)?;
+        let voice = Voice::new(&store.root(), &config.model, vocab_size, languages, kind)?;
         checkpoint.load_weights("model", &store)?;
+        network::narrow_weights(&store, kind);
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE));
-        let latents = config.model.clones().then(own).transpose()?;
+        let mut own = config.model.clones().then(own).transpose()?;
+        if let Some(own) = &mut own {
+            own.latents = own.latents.to_device(device);
+        }
+        let sounder = Sounder::open(vocoder, config, kind, device)?;
+        let stats = checkpoint.state.mel_stats;
+        let network = Network::new(voice, sounder, stats, config.model.hop_length as usize, device);
         Ok(Synthesizer {
-            voice,
-            vocoder: Sounder::open(vocoder, config, device)?,
-            stats: checkpoint.state.mel_stats,
-            latents: latents.map(|file| file.latents.to_device(device)),
+            network,
+            stats,
+            own,
             tokenizer: checkpoint.tokenizer,
             config: checkpoint.config,
             device,
             note,
+            store,
         })
     }
 
-    /// The voice of one speaker, from recordings of any words: what `speak` takes as `latents`.
-    pub fn hear(&self, recordings: &[PathBuf]) -> Result<Tensor> {
-        let listener = Listener::new(&self.voice, &self.config, self.stats, self.device);
-        tch::no_grad(|| listener.hear(recordings))
+    /// Random weights, vocoder included, with every token as long as `frames_per_token`: as fast as a trained one, for
+    /// measurements and tests. It knows the letters of English.
+    pub fn untrained(config: &Config, frames_per_token: f64, device: Device) -> Result<Self> {
+        let tokenizer = Tokenizer::fit([("", "en")].into_iter());
+        let kind = speech_kind(device)?;
+        let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
+        let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind)?;
+        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model, kind);
+        for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
+            // Some start as zero, and would hide what is wrong behind them.
+            if weight.abs().max().double_value(&[]) == 0.0 {
+                let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
+            }
+        }
+        [&store, &vocoder_store].into_iter().for_each(|store| network::narrow_weights(store, kind));
+        let latents = |clones: bool| {
+            clones
+                .then(|| Tensor::randn([1, config.model.voice_latents, config.model.voice_dim], (Kind::Float, device)))
+        };
+        let own = latents(config.model.clones()).map(|latents| VoiceFile {
+            latents,
+            model: blake3::hash(b"untrained"),
+            seconds: None,
+        });
+        let stats = MelStats { mean: -5.0, std: 2.0 };
+        let sounder = Sounder::Trained { vocoder, store: vocoder_store };
+        let mut network = Network::new(voice, sounder, stats, config.model.hop_length as usize, device);
+        network.frames_per_token = Some(frames_per_token);
+        Ok(Synthesizer { network, tokenizer, stats, config: config.clone(), own, device, note: None, store })
     }
 
-    pub fn note(&self) -> Option<&str> {
-        self.note.as_deref()
+    /// On a GPU, captures the sizes that most requests have, so that the first ones need not wait for it.
+    pub fn warm_up(&mut self, options: &Options) -> Result<()> {
+        match (self.device.is_cuda(), &self.own) {
+            (true, own) => self.network.warm_up(own.as_ref().map(|own| own.latents.shallow_clone()), options),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// What may sound different here than where the voice was trained, or is slower than it could be.
+    pub fn notes(&self) -> Vec<String> {
+        self.note.clone().into_iter().chain(self.network.note()).collect()
+    }
+
+    /// Numbers that it was trained to, vocoder included.
+    pub fn parameters(&self) -> usize {
+        self.store.variables().values().map(Tensor::numel).sum::<usize>() + self.network.vocoder_parameters()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     pub fn rate_hz(&self) -> u32 {
         self.config.data.sample_rate
     }
 
-    /// Characters of `text` that the voice was not trained on and cannot speak.
-    pub fn unknown(&self, text: &str, language: Option<&str>) -> Vec<char> {
-        self.tokenizer.unknown(text, language.unwrap_or(&self.config.data.language))
+    /// Codes of the languages that the voice speaks.
+    pub fn languages(&self) -> &[String] {
+        self.tokenizer.languages()
     }
 
-    /// `latents`: who speaks; without them the checkpoint's own voice does.
-    pub fn speak(
-        &self,
-        text: &str,
-        language: Option<&str>,
-        latents: Option<&Tensor>,
-        options: &Options,
-    ) -> Result<Vec<f32>> {
-        let language = self.tokenizer.language(text, language.unwrap_or(&self.config.data.language));
+    /// Whether it can take another's sound.
+    pub fn clones(&self) -> bool {
+        self.network.voice.clones()
+    }
+
+    /// The voice of one speaker, from recordings of any words: what a request takes as `latents`.
+    pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
+        let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
+        torchx::catch(|| tch::no_grad(|| listener.hear(recordings)))?
+    }
+
+    /// The same from one recording that is in memory.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
+        let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
+        torchx::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
+    }
+
+    /// The voice of a file that was made with this model.
+    pub fn voice(&self, path: &Path) -> Result<Tensor> {
+        let file = VoiceFile::read(path)?;
+        let own =
+            self.own.as_ref().context("this voice was trained without references, so it takes no other's sound")?;
+        file.belongs_to(own.model, path)?;
+        Ok(file.latents.to_device(self.device))
+    }
+
+    /// Names the weights: what voice files of this model carry.
+    pub fn model(&self) -> Option<blake3::Hash> {
+        self.own.as_ref().map(|own| own.model)
+    }
+
+    /// Splits off and encodes the first clause. All errors of input are raised here.
+    pub fn begin(&self, request: &Request) -> Result<Utterance> {
+        let asked = request.language.as_deref().unwrap_or(&self.config.data.language);
+        let sample: String = request.text.chars().take(LANGUAGE_SAMPLE).collect();
+        let language = self.tokenizer.language(&sample, asked);
         let spoken = self.tokenizer.languages();
         let number = spoken
             .iter()
             .position(|known| known == language)
             .with_context(|| format!("the voice does not speak `{language}`\nhint: it speaks {}", spoken.join(", ")))?;
-        let unknown = self.tokenizer.unknown(text, language);
-        let known = |letter: char| letter.is_alphanumeric() && !unknown.contains(&letter);
+        let own = || self.own.as_ref().map(|own| own.latents.shallow_clone());
+        let latents = request.latents.as_ref().map(Tensor::shallow_clone).or_else(own);
+        let mut utterance = Utterance::new(self, &request.text, (language, number), latents, request.options);
+        utterance.prepare(self)?;
         ensure!(
-            normalize(text, language).chars().any(known),
+            !utterance.is_done(),
             "the text has no letters or digits that the voice knows, so there is nothing to speak"
         );
-        let tokens = self.tokenizer.encode(text, language)?;
-        tch::manual_seed(options.seed);
-        let latents = latents.or(self.latents.as_ref());
-        let mel = tch::no_grad(|| speak_tokens(&self.voice, &tokens, number, latents, options, self.device));
-        Ok(limit(tch::no_grad(|| self.vocoder.waveform(&self.stats.restore(&mel)))))
-    }
-}
-
-/// What makes sound of mel frames.
-enum Sounder {
-    GriffinLim(GriffinLim),
-    Trained {
-        vocoder: Vocoder,
-        /// Holds its weights.
-        _store: VarStore,
-    },
-}
-
-impl Sounder {
-    fn open(path: Option<&Path>, voice: &Config, device: Device) -> Result<Self> {
-        let Some(path) = path else {
-            return Ok(Sounder::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
-        };
-        let checkpoint = Checkpoint::open(path)?.of_kind(RunKind::Vocoder)?;
-        let heard = |config: &Config| {
-            let model = &config.model;
-            (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
-        };
-        ensure!(
-            heard(&checkpoint.config) == heard(voice),
-            "{}: a vocoder for other mel frames than the voice makes\nhint: sample rate, n_mels, n_fft, hop_length, \
-             f_min and f_max must be alike",
-            path.display()
-        );
-        let store = VarStore::new(device);
-        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model, Kind::Float);
-        checkpoint.load_weights("model", &store)?;
-        Ok(Sounder::Trained { vocoder, _store: store })
+        Ok(utterance)
     }
 
-    fn waveform(&self, log_mel: &Tensor) -> Vec<f32> {
-        match self {
-            Sounder::GriffinLim(griffin_lim) => griffin_lim.waveform(log_mel),
-            Sounder::Trained { vocoder, .. } => vocoder.waveform(log_mel),
+    /// Speaks the next clause of each, all in one packed forward pass; each one's samples that are final now (may be
+    /// empty).
+    pub fn advance(&self, utterances: &mut [&mut Utterance]) -> Result<Vec<Vec<f32>>> {
+        let clauses: Vec<&Clause> = utterances.iter().filter_map(|utterance| utterance.next()).collect();
+        let mut waves = self.network.speak(&clauses)?.into_iter();
+        let speak = |utterance: &mut &mut Utterance| match utterance.is_done() {
+            true => Ok(Vec::new()),
+            false => utterance.take(waves.next().expect("one for each clause"), self),
+        };
+        utterances.iter_mut().map(speak).collect()
+    }
+
+    pub fn speak(&self, request: &Request) -> Result<Spoken> {
+        let mut utterance = self.begin(request)?;
+        let mut samples = Vec::new();
+        while !utterance.is_done() {
+            samples.extend(self.advance(&mut [&mut utterance])?.remove(0));
         }
+        let (peak, limited_db) = (utterance.peak(), utterance.limited_db());
+        Ok(Spoken { samples, peak, limited_db, notes: utterance.notes() })
+    }
+
+    #[cfg(test)]
+    fn copy_weights_to(&self, other: &mut Synthesizer) {
+        let copy = |from: &VarStore, to: &VarStore| {
+            let mut to = to.variables();
+            for (name, weight) in from.variables() {
+                tch::no_grad(|| to.get_mut(&name).expect("the same network").copy_(&weight));
+            }
+        };
+        copy(&self.store, &other.store);
+        let (Sounder::Trained { store: from, .. }, Sounder::Trained { store: to, .. }) =
+            (&self.network.sounder, &other.network.sounder)
+        else {
+            return;
+        };
+        copy(from, to);
+        let own = self.own.as_ref().map(|own| own.latents.to_device(other.device));
+        other.own.iter_mut().zip(own).for_each(|(into, latents)| into.latents = latents);
+    }
+
+    /// Characters that one clause may have: no more than clips that the voice learned from. A letter is about a phoneme.
+    fn most_characters(&self) -> usize {
+        (self.config.data.max_text_length / self.tokenizer.states()).clamp(40, 240)
     }
 }
 
-/// Turns the whole down where a peak would clip; dynamics stay as they are.
-fn limit(mut samples: Vec<f32>) -> Vec<f32> {
-    let peak = samples.iter().fold(0f32, |peak, sample| peak.max(sample.abs()));
-    if peak > PEAK {
-        samples.iter_mut().for_each(|sample| *sample *= PEAK / peak);
+/// Kind of the activations: bf16 where a GPU has units for it (Ampere was the first), f32 elsewhere.
+fn speech_kind(device: Device) -> Result<Kind> {
+    if device == Device::Cpu && std::env::var_os("OMP_NUM_THREADS").is_none() {
+        // LibTorch counts the machine's cores; those that a container may use can be fewer, and then threads would wait
+        // for each other.
+        tch::set_num_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get() as i32));
     }
-    samples
-}
-
-/// Normalised mel frames `[frames, n_mels]` of one utterance. `language` is a number of the tokenizer's.
-pub fn speak_tokens(
-    voice: &Voice,
-    tokens: &[i32],
-    language: usize,
-    latents: Option<&Tensor>,
-    options: &Options,
-    device: Device,
-) -> Tensor {
-    let text = alone(tokens.len(), device);
-    let ids = Tensor::from_slice(tokens).to_device(device).constant_pad_nd([0, text.len() - tokens.len() as i64]);
-    let languages = Tensor::full([1], language as i64, (Kind::Int, device));
-    let (expected, content) = voice.plan(&ids, &languages, latents, &text);
-    let expected: Vec<f64> = Vec::try_from(expected / options.speed).expect("one number a token");
-    let lasting = Tensor::from_slice(&whole_frames(&expected[..tokens.len()])).to_device(device);
-    let content = content.narrow(0, 0, tokens.len() as i64).repeat_interleave_self_tensor(&lasting, 0, None);
-    let len = content.size()[0];
-    let frames = alone(len as usize, device);
-    let content = content.constant_pad_nd([0, 0, 0, frames.len() - len]);
-    voice.decode(&content, latents, &frames, &options.sampling).narrow(0, 0, len)
-}
-
-/// Whole numbers of frames that keep step with the expected ones: what rounding takes from a token, the next one gets.
-fn whole_frames(expected: &[f64]) -> Vec<i64> {
-    let mut owed = 0.0;
-    let mut whole = |frames: &f64| {
-        let due = frames.min(MOST_FRAMES_PER_TOKEN) + owed;
-        let given = due.round().max(1.0);
-        owed = due - given;
-        given as i64
-    };
-    expected.iter().map(&mut whole).collect()
-}
-
-/// An axis that holds one utterance and the gap behind it; even, because the decoder pairs frames.
-fn alone(len: usize, device: Device) -> Packed {
-    let total = (len + GAP).next_multiple_of(2);
-    let axis = Axis::new(&[Span { start: 0, len }], total, 1, len);
-    Packed::new(&axis, |tensor| tensor.to_device(device))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounding_loses_no_time() {
-        assert_eq!(whole_frames(&[2.4, 2.4, 2.4, 2.4, 2.4]), [2, 3, 2, 3, 2]);
-        assert_eq!(whole_frames(&[0.2, 0.2, 5.6]), [1, 1, 4]);
-        let expected: Vec<f64> = (0..1000).map(|i| 1.0 + f64::from(i % 17) * 0.37).collect();
-        let total: i64 = whole_frames(&expected).iter().sum();
-        assert!((total as f64 - expected.iter().sum::<f64>()).abs() < 1.0);
-    }
+    let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.compute_capability.0 >= 8;
+    Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }

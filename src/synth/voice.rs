@@ -1,6 +1,6 @@
 //! Voices by example: recordings to latents, and files that keep them.
 
-use crate::audio;
+use crate::audio::{self, Waveform};
 use crate::config::Config;
 use crate::feed::{MelExtractor, MelStats};
 use crate::model::Voice;
@@ -13,15 +13,47 @@ use tch::{Device, Kind, Tensor};
 pub const FILE: &str = "voice.safetensors";
 const LATENTS: &str = "latents";
 const MODEL: &str = "model";
+const SECONDS: &str = "seconds";
+/// Of one recording, no more is listened to: a voice is known long before, and memory is bounded.
+const MOST_HEARD_S: f64 = 180.0;
+/// No sample of a silent recording is further from 0: -60 dB of full scale.
+const SILENCE: f32 = 1e-3;
+/// Less speech than this says nothing about a voice; below the second, a voice comes out that is only roughly like it.
+const LEAST_HEARD_S: f64 = 0.3;
+const ENOUGH_HEARD_S: f64 = 2.0;
 
 /// Latents of one speaker, and which weights they belong to: others would hear noise in them.
 pub struct VoiceFile {
     /// `[1, voice_latents, voice_dim]`, f32.
     pub latents: Tensor,
     pub model: blake3::Hash,
+    /// Of recordings that it was made from, where that is known.
+    pub seconds: Option<f64>,
+}
+
+/// A voice as recordings gave it.
+#[derive(Debug)]
+pub struct Heard {
+    /// `[1, voice_latents, voice_dim]`, f32.
+    pub latents: Tensor,
+    /// Of recordings that were listened to.
+    pub seconds: f64,
+    pub notes: Vec<String>,
 }
 
 impl VoiceFile {
+    /// Fails where it was made with other weights than `model`.
+    pub fn belongs_to(&self, model: blake3::Hash, path: &Path) -> Result<()> {
+        ensure!(
+            self.model == model,
+            "{}: a voice of model {}, and this model is {}\nhint: make it again from recordings with `myxtts voice make`",
+            path.display(),
+            short(self.model),
+            short(model)
+        );
+        Ok(())
+    }
+
     pub fn read(path: &Path) -> Result<Self> {
         let damaged =
             || format!("{}: not a voice file, or damaged\nhint: make it again from recordings", path.display());
@@ -32,18 +64,34 @@ impl VoiceFile {
             anyhow::Ok(tensors.swap_remove(at).1)
         };
         let (latents, model) = (take(LATENTS)?, take(MODEL)?);
-        let sound = latents.dim() == 3 && latents.isfinite().all().int64_value(&[]) == 1 && model.size() == [32];
-        ensure!(sound, damaged());
+        let seconds =
+            take(SECONDS).ok().filter(|seconds| seconds.numel() == 1).map(|seconds| seconds.double_value(&[0]));
+        let sound = latents.dim() == 3 && latents.size()[0] == 1 && latents.isfinite().all().int64_value(&[]) == 1;
+        ensure!(sound && model.size() == [32] && model.kind() == Kind::Uint8, damaged());
         let bytes: Vec<u8> = Vec::try_from(model)?;
-        Ok(VoiceFile { latents, model: blake3::Hash::from_slice(&bytes)? })
+        Ok(VoiceFile { latents, model: blake3::Hash::from_slice(&bytes)?, seconds })
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
         let latents = self.latents.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
         let model = Tensor::from_slice(self.model.as_bytes());
-        let written = Tensor::write_safetensors(&[(LATENTS, &latents), (MODEL, &model)], path);
+        let seconds = self.seconds.map(|seconds| Tensor::from_slice(&[seconds]));
+        let mut tensors = vec![(LATENTS, &latents), (MODEL, &model)];
+        tensors.extend(seconds.as_ref().map(|seconds| (SECONDS, seconds)));
+        let written = Tensor::write_safetensors(&tensors, path);
         written.map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))
     }
+
+    /// Between two voices of one model: 0 is this one, 1 the other.
+    pub fn mixed(&self, other: &VoiceFile, weight: f64) -> Self {
+        let latents = &self.latents * (1.0 - weight) + &other.latents * weight;
+        VoiceFile { latents, model: self.model, seconds: None }
+    }
+}
+
+/// A model's name as people read it.
+pub fn short(model: blake3::Hash) -> String {
+    model.to_hex()[..12].to_owned()
 }
 
 /// What a voice file names its model by.
@@ -75,23 +123,47 @@ impl<'a> Listener<'a> {
     }
 
     /// One voice from all recordings, each counting the same.
-    pub fn hear(&self, recordings: &[PathBuf]) -> Result<Tensor> {
-        let each: Vec<Tensor> = recordings.iter().map(|path| self.hear_one(path)).collect::<Result<_>>()?;
-        ensure!(!each.is_empty(), "no recording to take the voice from");
-        Ok(average(&Tensor::cat(&each, 0)))
+    pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
+        ensure!(!recordings.is_empty(), "no recording to take the voice from");
+        let (mut each, mut seconds, mut notes) = (Vec::new(), 0.0, Vec::new());
+        for path in recordings {
+            let (wave, cut) = audio::decode_start(path, MOST_HEARD_S)?;
+            let (latents, heard_s) = self.hear_wave(wave).with_context(|| path.display().to_string())?;
+            if cut {
+                notes.push(format!(
+                    "{}: only its first {} minutes are listened to",
+                    path.display(),
+                    MOST_HEARD_S / 60.0
+                ));
+            }
+            each.push(latents);
+            seconds += heard_s;
+        }
+        if seconds < ENOUGH_HEARD_S {
+            notes.push(format!("{seconds:.1} s of speech say little about a voice; some seconds more would help"));
+        }
+        Ok(Heard { latents: average(&Tensor::cat(&each, 0)), seconds, notes })
     }
 
-    fn hear_one(&self, recording: &Path) -> Result<Tensor> {
+    /// Latents, and seconds of speech.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<(Tensor, f64)> {
         let data = &self.config.data;
         let loudness = data.normalize_audio.then_some(data.loudness_lufs);
-        let (wave, mut resampler) = (audio::decode(recording)?, audio::Resampler::default());
+        let loud = |sample: &f32| sample.abs() > SILENCE;
+        ensure!(wave.samples.iter().any(loud), "silence, so there is no voice in it");
+        let mut resampler = audio::Resampler::default();
         let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, loudness)?;
-        let hop = self.config.model.hop_length as usize;
-        ensure!(wave.samples.len() >= hop, "{}: too short to hear a voice in it", recording.display());
+        let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);
+        ensure!(
+            seconds >= LEAST_HEARD_S,
+            "{seconds:.2} s of sound, too short to hear a voice in it\nhint: some seconds of speech, any words"
+        );
         let mel = self.extractor.log_mel(&Tensor::from_slice(&wave.samples).to_device(self.device));
         let mel = self.stats.apply(&mel);
         let latents = self.voice.latents(&windows(&mel, self.config.model.reference_frames));
-        Ok(average(&latents.context("this voice was trained without references, so it cannot take another's sound")?))
+        let latents =
+            latents.context("this voice was trained without references, so it cannot take another's sound")?;
+        Ok((average(&latents), seconds))
     }
 }
 
@@ -125,10 +197,13 @@ mod tests {
         let voice = VoiceFile {
             latents: Tensor::randn([1, 3, 4], (Kind::Float, Device::Cpu)),
             model: blake3::hash(b"weights"),
+            seconds: Some(3.5),
         };
         voice.write(&path).unwrap();
         let read = VoiceFile::read(&path).unwrap();
-        assert_eq!((read.latents, read.model), (voice.latents, voice.model));
+        let other = read.belongs_to(blake3::hash(b"others"), &path).unwrap_err().to_string();
+        assert!(read.belongs_to(voice.model, &path).is_ok() && other.contains(&short(voice.model)), "{other}");
+        assert_eq!((read.latents, read.model, read.seconds), (voice.latents, voice.model, voice.seconds));
         std::fs::write(&path, b"noise").unwrap();
         assert!(VoiceFile::read(&path).err().unwrap().to_string().contains("not a voice file"));
     }

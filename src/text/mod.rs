@@ -7,10 +7,13 @@ mod language;
 mod letters;
 mod normalize;
 mod phonemes;
+mod split;
 mod tokenizer;
 
 pub use crate::config::TokenizerKind as Kind;
 pub use detect::detect;
 pub use error::Error;
+pub(crate) use normalize::is_ideograph;
 pub use normalize::{normalize, uncovered};
+pub use split::{End, Piece, Splitter};
 pub use tokenizer::Tokenizer;

@@ -30,7 +30,7 @@ fn silent(letter: char) -> bool {
 }
 
 /// Chinese number words are numeric to Unicode, and words all the same.
-fn is_ideograph(letter: char) -> bool {
+pub(crate) fn is_ideograph(letter: char) -> bool {
     matches!(letter, '\u{3007}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 

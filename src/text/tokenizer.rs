@@ -1,5 +1,7 @@
 //! Texts to ids, with a language tag in front: 0 is padding, 1 unknown. Characters: tags, then the corpus's characters.
-//! Phonemes: the fixed vocabulary, then tags.
+//! Phonemes: the fixed vocabulary, then tags; behind each phoneme a blank, so that it has two states (Kim et al. 2020,
+//! Glow-TTS): a sound and how it goes over into the next one. Word error of one voice: 6.1 and 7.7 % with it, 10.7 and
+//! 12.7 % without.
 
 use super::detect::{Detector, detect};
 use super::error::Error;
@@ -15,6 +17,8 @@ use std::sync::Arc;
 const BASE: &str = "abcdefghijklmnopqrstuvwxyz !\"'(),-.:;?";
 /// Punctuation between words, in the scripts that have their own.
 const BREAKS: &str = "!(),.:;?…—،؛؟۔।、。！，：；？";
+/// Padding's id: both mean that nothing is said here.
+const BLANK: i32 = 0;
 const UNKNOWN: i32 = 1;
 const FIRST: usize = 2;
 const AUTO: &str = "auto";
@@ -101,7 +105,9 @@ impl Tokenizer {
             Symbols::Characters(_) => ids.extend(plain.chars().map(|letter| self.id(letter))),
             Symbols::Phonemes { .. } => {
                 let positions = phonemes::read(&plain, language, &POOL)?;
-                ids.extend(positions.into_iter().map(|at| at.map_or(UNKNOWN, |at| (FIRST + at) as i32)));
+                let phoneme = |at: Option<usize>| at.map_or(UNKNOWN, |at| (FIRST + at) as i32);
+                ids.push(BLANK);
+                ids.extend(positions.into_iter().flat_map(|at| [phoneme(at), BLANK]));
             }
         }
         Ok(ids)
@@ -131,7 +137,8 @@ impl Tokenizer {
     /// What each id stands for, in the order of ids: equal names in two tokenizers mean the same.
     pub fn names(&self) -> Vec<String> {
         let tags = self.languages.iter().map(|language| format!("<{language}>"));
-        let mut names = vec!["<padding>".to_owned(), "<unknown>".to_owned()];
+        let first = if self.has_blanks() { "<blank>" } else { "<padding>" };
+        let mut names = vec![first.to_owned(), "<unknown>".to_owned()];
         match &self.symbols {
             Symbols::Characters(characters) => names.extend(tags.chain(characters.iter().map(char::to_string))),
             Symbols::Phonemes { .. } => {
@@ -206,8 +213,18 @@ impl Tokenizer {
             Symbols::Characters(characters) => Some(characters),
             Symbols::Phonemes { .. } => None,
         };
-        let content = (normalize::VERSION, &self.languages, &self.usual, symbols, installed, *phonemes::COUNT);
+        let content =
+            (normalize::VERSION, &self.languages, &self.usual, symbols, installed, *phonemes::COUNT, self.states());
         blake3::hash(format!("{content:?}").as_bytes()).to_hex()[..32].to_string()
+    }
+
+    fn has_blanks(&self) -> bool {
+        matches!(self.symbols, Symbols::Phonemes { .. })
+    }
+
+    /// Tokens that a symbol of the text becomes.
+    pub fn states(&self) -> usize {
+        1 + usize::from(self.has_blanks())
     }
 
     fn first_tag(&self) -> usize {

@@ -2,10 +2,12 @@
 
 pub mod analyze;
 pub mod bench;
+pub mod bench_synth;
 pub mod check;
 pub mod configure;
 pub mod devices;
 pub mod diagnose;
+pub mod eval;
 pub mod fix;
 pub mod measure;
 pub mod profile;

@@ -1,7 +1,7 @@
 //! Durations of every clip, as a trained voice finds them: what `myxtts align` writes into the cache.
 
 use super::checkpoint::{Checkpoint, weights_file};
-use super::{Prepared, Surroundings, activation_kind, open_feed};
+use super::{Surroundings, activation_kind, start_feed};
 use crate::cache::durations::{self, Aligned};
 use crate::feed::{Batch, MelStats, Purpose};
 use crate::loader::{Dataset, Position, plan};
@@ -79,7 +79,7 @@ pub fn align(around: &Surroundings, checkpoint: &Checkpoint) -> Result<Option<Su
     bar.set_length(sets.iter().map(|set| set.lengths().len() as u64).sum());
     let (mut aligned, mut failures) = (Vec::new(), Vec::new());
     for set in sets {
-        let part = Prepared { train: set.clone(), ..data.clone() };
+        let part = data.with(set.clone(), data.budget);
         let set = Set { around: &Surroundings { data: &part, ..*around }, voice: &voice, stats };
         failures.extend(torchx::catch(|| tch::no_grad(|| set.align(&mut aligned)))??);
         if stop.load(Ordering::Relaxed) {
@@ -106,7 +106,7 @@ impl Set<'_> {
         let Surroundings { config, data, bar, stop, .. } = *self.around;
         let stretches: Vec<_> = data.train.stretches().collect();
         let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
-        let mut feed = open_feed(self.around, Position::default(), self.stats, Purpose::Voice)?;
+        let mut feed = start_feed(self.around, Position::default(), self.stats, Purpose::Voice)?;
         let mut input = None;
         while !stop.load(Ordering::Relaxed) {
             let next = feed.next(&mut input)?.resume_at;
@@ -194,7 +194,7 @@ fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: Strin
 #[cfg(test)]
 mod tests {
     use super::super::data::{Known, batch_on, prepare};
-    use super::super::{Caps, Start, begin_voice, start_feed};
+    use super::super::{Caps, Prepared, Start, begin_voice};
     use super::*;
     use crate::config::{self, Config};
     use crate::corpus::sample;
@@ -248,7 +248,7 @@ mod tests {
         fn align(&self, data: &Prepared, voice: &Voice) -> Vec<Aligned> {
             let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
             for train in [&data.train].into_iter().chain(&data.validation) {
-                let part = Prepared { train: train.clone(), ..data.clone() };
+                let part = data.with(train.clone(), data.budget);
                 let set = Set { around: &self.around(&part, &bar, Device::Cpu), voice, stats: STATS };
                 assert!(tch::no_grad(|| set.align(&mut aligned)).unwrap().is_empty());
             }

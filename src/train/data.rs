@@ -35,7 +35,7 @@ pub struct Prepared {
     pub refused: usize,
     /// Those that batches hold; otherwise every step searches.
     pub durations: Option<Arc<Durations>>,
-    pub(super) stats: OnceLock<MelStats>,
+    stats: OnceLock<MelStats>,
 }
 
 /// What had to be made before the run could start.
@@ -133,11 +133,10 @@ pub fn prepare_slowed(
         Ok(cache)
     };
     let whole = open(&corpus.utterances)?;
-    let (train, validation) = match (corpus.into_parts(), held_out) {
-        ((train, _), Some(held_out)) => (whole.part(&train), open(&held_out.utterances)?),
-        ((train, Some(validation)), None) => (whole.part(&train), whole.part(&validation)),
-        ((all, None), None) => {
-            let (train, validation) = split(all, data);
+    let (train, validation) = match held_out {
+        Some(held_out) => (whole.part(&corpus.into_parts().0), open(&held_out.utterances)?),
+        None => {
+            let (train, validation) = parts(corpus, data);
             (whole.part(&train), whole.part(&validation))
         }
     };
@@ -157,6 +156,14 @@ pub fn prepare_slowed(
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     let (train, stats) = (Arc::new(train), OnceLock::new());
     Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, stats })
+}
+
+/// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.
+pub fn parts(corpus: Corpus, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
+    match corpus.into_parts() {
+        (train, Some(validation)) => (train, validation),
+        (all, None) => split(all, data),
+    }
 }
 
 fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {

@@ -1,7 +1,7 @@
 //! The figures of a run, written twice: TensorBoard event files for people, `metrics.jsonl` for programs.
 
-use super::picture::Picture;
 use super::tensorboard::{EventWriter, unix_time_s};
+use crate::picture::Picture;
 use anyhow::{Context, Result};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fs::{self, File, OpenOptions};

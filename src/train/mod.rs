@@ -8,7 +8,6 @@ mod import;
 mod log;
 mod memory;
 mod metrics;
-mod picture;
 mod pulse;
 mod samples;
 mod schedule;
@@ -19,7 +18,7 @@ mod vocoder;
 mod voice;
 
 pub use crate::feed::Caps;
-pub use data::{Building, Known, Prepared, prepare, prepare_slowed};
+pub use data::{Building, Known, Prepared, parts, prepare, prepare_slowed};
 pub(crate) use group::named as named_parameters;
 pub use import::Source;
 pub use log::gpu_sampler;
@@ -32,12 +31,12 @@ pub use voice::{begin as begin_voice, train};
 use crate::config::{Config, Data, Precision, Training};
 use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
 use crate::loader::{self, Loader, Position};
+use crate::picture::Picture;
 use crate::simulate::Delays;
 use anyhow::{Context, Result};
 use checkpoint::{Checkpoint, State, Writer};
 use indicatif::ProgressBar;
 use log::Log;
-use picture::Picture;
 use schedule::learning_rate;
 use serde::Serialize;
 use std::fs;
@@ -267,10 +266,18 @@ pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loa
     Loader::start(data.train.clone(), data.budget, options)
 }
 
-/// Loader, features and ring from a position on; waits until the ring is full, as long as the config allows.
+/// Loader, features and ring from a position on.
 pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let feed = open_feed(around, from, stats, purpose)?;
-    feed.warm_up(Duration::from_secs_f64(around.config.training.model_start_delay));
+    let Surroundings { config, roles, delays, .. } = *around;
+    let settings = &config.data;
+    let loader = start_loader(around, from)?;
+    let slots = ring_slots(settings);
+    let layout = Arc::new(loader.layout().clone());
+    let features = Features::new(config, layout, stats, purpose, roles.data)?;
+    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    let feed = Feed::start(producer, slots)?;
+    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
     Ok(feed)
 }
 
@@ -282,18 +289,6 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
-}
-
-fn open_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, roles, delays, .. } = *around;
-    let settings = &config.data;
-    let loader = start_loader(around, from)?;
-    let slots = ring_slots(settings);
-    let layout = Arc::new(loader.layout().clone());
-    let features = Features::new(config, layout, stats, purpose, roles.data)?;
-    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
-    Feed::start(producer, slots)
 }
 
 /// Batches that wait on the model device; 0: each is made when it is asked for.

@@ -3,11 +3,11 @@
 use super::checkpoint::State;
 use super::data::{Prepared, batch_on, means_over};
 use super::metrics::Metrics;
-use super::picture::Picture;
 use crate::config::Config;
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::loader::Dataset;
 use crate::model::{Losses, Voice};
+use crate::picture::Picture;
 use crate::synth::{self, GriffinLim};
 use anyhow::Result;
 use std::sync::Arc;

@@ -39,7 +39,7 @@ pub fn train(around: &Surroundings, place: Place, start: Start) -> Result<Outcom
         let hear = || tch::no_grad(|| step.learner.latents(&references));
         let Some(latents) = step.groups[0].with_average(updates, hear) else { return Ok(()) };
         let model = voice::fingerprint(&weights_file(folder, step.groups[0].name))?;
-        VoiceFile { latents: voice::average(&latents), model }.write(&folder.join(voice::FILE))
+        VoiceFile { latents: voice::average(&latents), model, seconds: None }.write(&folder.join(voice::FILE))
     };
     let course = Course { step, state, purpose: Purpose::Voice, extras: &own_voice, validate };
     run(around, place, start.resumed(), course)

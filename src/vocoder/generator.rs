@@ -55,20 +55,34 @@ impl Vocoder {
     /// - log_mel: `[batch, frames, n_mels]`, natural logarithm of magnitudes, not normalised, f32
     /// - output: `[batch, frames * hop]`, f32
     pub fn forward(&self, log_mel: &Tensor) -> Tensor {
-        let (mean, deviation) = USUAL_MEL;
-        let mel = ((log_mel - mean) / deviation).to_kind(self.kind);
-        let first = self.embed_norm.forward(&self.embed.forward(&mel.transpose(1, 2)).transpose(1, 2));
-        let last = self.blocks.iter().fold(first, |x, block| block.forward(&x));
-        let halves = self.head.forward(&self.norm.forward(&last).to_kind(Kind::Float)).chunk(2, -1);
-        // Held before the exponential: beyond it an infinity would make the gradient no number.
-        let magnitude = halves[0].clamp_max(self.loudest).exp();
-        self.istft.forward(&(&magnitude * halves[1].cos()), &(&magnitude * halves[1].sin()))
+        self.sound(log_mel, None)
+    }
+
+    /// Utterances laid end to end, each as it sounds alone: gaps (0 in `mask`, at least 4 frames wide) are silent.
+    ///
+    /// # Shapes
+    /// - log_mel: `[frames, n_mels]`; mask: `[frames, 1]`, f32
+    /// - output: `[frames * hop]`, f32
+    pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {
+        self.sound(&log_mel.unsqueeze(0), Some(mask)).squeeze_dim(0)
     }
 
     /// `log_mel`: `[frames, n_mels]`, natural logarithm of magnitudes, not normalised → samples.
     pub fn waveform(&self, log_mel: &Tensor) -> Vec<f32> {
         let wave = tch::no_grad(|| self.forward(&log_mel.unsqueeze(0)).squeeze_dim(0).to_device(Device::Cpu));
         Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
+    }
+
+    fn sound(&self, log_mel: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let (mean, deviation) = USUAL_MEL;
+        let mel = ((log_mel - mean) / deviation).to_kind(self.kind);
+        let narrow = mask.map(|mask| mask.to_kind(self.kind));
+        let first = self.embed_norm.forward(&along_time(&self.embed, &mel, narrow.as_ref()));
+        let last = self.blocks.iter().fold(first, |x, block| block.forward(&x, narrow.as_ref()));
+        let halves = self.head.forward(&self.norm.forward(&last).to_kind(Kind::Float)).chunk(2, -1);
+        // Held before the exponential: beyond it an infinity would make the gradient no number.
+        let magnitude = halves[0].clamp_max(self.loudest).exp();
+        self.istft.forward(&(&magnitude * halves[1].cos()), &(&magnitude * halves[1].sin()), mask)
     }
 }
 
@@ -84,9 +98,15 @@ impl Block {
     }
 
     /// `[batch, frames, dim]` in and out.
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let local = self.depthwise.forward(&x.transpose(1, 2)).transpose(1, 2);
+    fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let local = along_time(&self.depthwise, x, mask);
         let wide = self.widen.forward(&self.norm.forward(&local)).gelu("tanh");
         x + self.narrow.forward(&wide) * self.scale.to_kind(x.kind())
     }
+}
+
+/// A convolution of `[batch, frames, channels]` that reads silence in gaps.
+fn along_time(conv: &Conv, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    let heard = mask.map_or_else(|| x.shallow_clone(), |mask| x * mask);
+    conv.forward(&heard.transpose(1, 2)).transpose(1, 2)
 }

@@ -27,12 +27,14 @@ impl Istft {
         }
     }
 
-    /// Real and imaginary parts, `[batch, frames, bins]` each, f32 → `[batch, frames * hop]`.
-    pub fn forward(&self, real: &Tensor, imaginary: &Tensor) -> Tensor {
+    /// Real and imaginary parts, `[batch, frames, bins]` each, f32 → `[batch, frames * hop]`. Frames where `mask`
+    /// (`[frames, 1]`) is 0 are not there.
+    pub fn forward(&self, real: &Tensor, imaginary: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let spectrum = Tensor::complex(real, &(imaginary * &self.imaginary));
         let (n_fft, frames) = (self.window.size()[0], real.size()[1]);
-        let waves = spectrum.fft_irfft(n_fft, -1, "backward") * &self.window;
-        let squares = self.window.square().expand([1, frames, n_fft], false);
+        let there = |x: Tensor| mask.map_or_else(|| x.shallow_clone(), |mask| &x * mask);
+        let waves = there(spectrum.fft_irfft(n_fft, -1, "backward") * &self.window);
+        let squares = there(self.window.square().expand([1, frames, n_fft], false));
         let envelope = self.overlap_add(&squares).clamp_min(LEAST_ENVELOPE);
         (self.overlap_add(&waves) / envelope).narrow(1, n_fft / 2, frames * self.hop_samples)
     }
@@ -62,7 +64,7 @@ mod tests {
     /// As the vocoder meets it: as many frames as hops, so the frame beyond the end is missing.
     fn there_and_back(istft: &Istft, wave: &Tensor) -> Tensor {
         let spectrum = stft(wave, &istft.window, istft.hop_samples).narrow(1, 0, 20);
-        istft.forward(&spectrum.real(), &spectrum.imag())
+        istft.forward(&spectrum.real(), &spectrum.imag(), None)
     }
 
     #[test]
@@ -84,7 +86,8 @@ mod tests {
         let spectrum = stft(&wave, &istft.window, 16).narrow(1, 0, 20);
         let (real, imaginary) = (spectrum.real().copy(), spectrum.imag().copy());
         let weights = wave.randn_like();
-        let value = |real: &Tensor, imaginary: &Tensor| (istft.forward(real, imaginary) * &weights).sum(Kind::Double);
+        let value =
+            |real: &Tensor, imaginary: &Tensor| (istft.forward(real, imaginary, None) * &weights).sum(Kind::Double);
         let leaves = [real.copy().set_requires_grad(true), imaginary.copy().set_requires_grad(true)];
         value(&leaves[0], &leaves[1]).backward();
         // The transform is linear: a long step has no error but rounding.

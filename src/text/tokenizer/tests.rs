@@ -84,7 +84,8 @@ fn phonemes_are_taken_where_they_can_be() {
     }
     assert!(chosen.describe().starts_with("phonemes, by espeak-ng "));
     let ids = chosen.encode("Hello, world.", "en").unwrap();
-    assert!(ids[0] as usize == chosen.vocab_size() - 1 && ids.iter().all(|id| *id > UNKNOWN));
+    assert_eq!((ids[0] as usize, ids.len() % 2), (chosen.vocab_size() - 1, 0));
+    assert!(ids.chunks(2).all(|pair| pair[0] > UNKNOWN && pair[1] == BLANK), "a blank behind every token: {ids:?}");
     let other = Tokenizer::of_corpus(&[utterance("Bye", Some("en"))], "auto", Kind::Phonemes).unwrap();
     assert_eq!(other.encode("Hello, world.", "en").unwrap(), ids, "ids do not depend on the corpus");
     let stored: Tokenizer = serde_json::from_str(&serde_json::to_string(&chosen).unwrap()).unwrap();

@@ -1,4 +1,8 @@
-//! Pictures of matrices for the logs: mel spectrograms and alignments, as PNG.
+//! Pictures as PNG: matrices such as mel spectrograms and alignments, and what is drawn over and around them.
+
+mod draw;
+
+pub use draw::{GLYPH_HEIGHT_PX, GLYPH_WIDTH_PX};
 
 use std::iter;
 
@@ -31,7 +35,7 @@ const MAGMA: [Rgb; 16] = [
     [252, 253, 191],
 ];
 
-type Rgb = [u8; 3];
+pub type Rgb = [u8; 3];
 
 /// Pixels from the top left, row by row, three bytes each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +54,28 @@ impl Picture {
             .flat_map(|row| (0..x.cells).map(move |col| (row, col)))
             .map(|(row, col)| mean(values, y.range(row), x.range(col), cols))
             .collect();
-        let colours = colours(&cells);
+        let colours = colours(&cells, range(&cells));
         let line = |row: usize| colours[row * x.cells..][..x.cells].iter().flat_map(|c| iter::repeat_n(*c, x.scale));
         let rgb = (0..y.cells).rev().flat_map(|row| iter::repeat_n(row, y.scale)).flat_map(line).flatten().collect();
         Picture { width: x.pixels(), height: y.pixels(), rgb }
+    }
+
+    /// The same in a given size, and with colours that span `low..=high`: pictures that are to be compared share those.
+    pub fn heatmap_of_size(
+        values: &[f32],
+        cols: usize,
+        (width, height): (u32, u32),
+        (low, high): (f32, f32),
+    ) -> Picture {
+        let rows = values.len() / cols.max(1);
+        // Each pixel is the mean of the entries that it covers, or the one that covers it.
+        let covered = |pixel: u32, pixels: u32, entries: usize| {
+            let edge = |pixel: u32| pixel as usize * entries / pixels as usize;
+            edge(pixel)..edge(pixel + 1).max(edge(pixel) + 1)
+        };
+        let cell = |(y, x)| mean(values, covered(height - 1 - y, height, rows), covered(x, width, cols), cols);
+        let cells: Vec<f32> = (0..height).flat_map(|y| (0..width).map(move |x| (y, x))).map(cell).collect();
+        Picture { width, height, rgb: colours(&cells, (low, high)).into_flattened() }
     }
 
     /// One below the other with a line between; narrower ones are filled up on the right.
@@ -115,11 +137,16 @@ fn mean(values: &[f32], rows: std::ops::Range<usize>, cols: std::ops::Range<usiz
     sum / count
 }
 
-fn colours(cells: &[f32]) -> Vec<Rgb> {
+/// Least and greatest finite value.
+fn range(cells: &[f32]) -> (f32, f32) {
     let finite = || cells.iter().copied().filter(|v| v.is_finite());
-    let (low, high) = (finite().fold(f32::INFINITY, f32::min), finite().fold(f32::NEG_INFINITY, f32::max));
+    (finite().fold(f32::INFINITY, f32::min), finite().fold(f32::NEG_INFINITY, f32::max))
+}
+
+fn colours(cells: &[f32], (low, high): (f32, f32)) -> Vec<Rgb> {
     let span = if high > low { high - low } else { 1.0 };
-    cells.iter().map(|v| if v.is_finite() { magma((v - low) / span) } else { NO_VALUE }).collect()
+    let level = |v: f32| ((v - low) / span).clamp(0.0, 1.0);
+    cells.iter().map(|v| if v.is_finite() { magma(level(*v)) } else { NO_VALUE }).collect()
 }
 
 /// `level`: 0..=1.

@@ -1,0 +1,268 @@
+//! Speech into files and streams, chunk by chunk: memory does not grow with its length.
+
+use super::Error;
+use super::flac::FlacEncoder;
+use super::wav::{pcm16, wav_header};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Mono, 16 bits a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Wav,
+    /// Lossless, about two thirds of the size
+    Flac,
+    /// Samples alone: signed, little-endian, no header
+    Raw,
+}
+
+impl Format {
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Wav => "wav",
+            Format::Flac => "flac",
+            Format::Raw => "raw",
+        }
+    }
+
+    /// What the name of a file asks for.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "wav" => Some(Format::Wav),
+            "flac" => Some(Format::Flac),
+            "raw" | "pcm" => Some(Format::Raw),
+            _ => None,
+        }
+    }
+}
+
+/// Samples to bytes of a format. For a stream: `start`, what `push` gives, what `finish` gives. A file whose beginning
+/// can be written again gets `header` there at the end, which by then knows the lengths.
+pub struct Encoder {
+    rate_hz: u32,
+    samples: u64,
+    format: Format,
+    flac: FlacEncoder,
+}
+
+impl Encoder {
+    pub fn new(format: Format, rate_hz: u32) -> Self {
+        Encoder { rate_hz, samples: 0, format, flac: FlacEncoder::new(rate_hz) }
+    }
+
+    /// The header of a stream: lengths are not known.
+    pub fn start(&self) -> Vec<u8> {
+        match self.format {
+            Format::Wav => wav_header(None, self.rate_hz),
+            Format::Flac => self.flac.header(),
+            Format::Raw => Vec::new(),
+        }
+    }
+
+    /// The same with lengths; as long as the one from `start`.
+    pub fn header(&self) -> Vec<u8> {
+        match self.format {
+            Format::Wav => wav_header(Some(self.samples * 2), self.rate_hz),
+            _ => self.start(),
+        }
+    }
+
+    pub fn push(&mut self, samples: &[f32]) -> Vec<u8> {
+        self.samples += samples.len() as u64;
+        let mut bytes = Vec::with_capacity(samples.len() * 2);
+        match self.format {
+            Format::Flac => self.flac.push(&pcm16(samples).collect::<Vec<_>>(), &mut bytes),
+            _ => bytes.extend(pcm16(samples).flat_map(i16::to_le_bytes)),
+        }
+        bytes
+    }
+
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if self.format == Format::Flac {
+            self.flac.finish(&mut bytes);
+        }
+        bytes
+    }
+}
+
+/// A file on its way. It gets its name when it is whole: `finish` renames it, dropping it removes it.
+pub struct FileWriter {
+    target: PathBuf,
+    partial: PathBuf,
+    file: BufWriter<File>,
+    encoder: Encoder,
+    /// The target is a pipe or a device: the bytes are copied into it instead.
+    copied: bool,
+}
+
+impl FileWriter {
+    /// Links are followed, and what is no regular file (a pipe, a device) is written into.
+    pub fn create(path: &Path, format: Format, rate_hz: u32) -> Result<Self, Error> {
+        let fail = |cause: io::Error| Error::Io { path: path.into(), cause };
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let copied = fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir());
+        let partial = if copied {
+            scratch()
+        } else {
+            let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "not a file name");
+            let name = target.file_name().ok_or_else(|| fail(nameless()))?;
+            target.with_file_name(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()))
+        };
+        if target.is_dir() {
+            return Err(fail(io::ErrorKind::IsADirectory.into()));
+        }
+        Self::open(target, partial, copied, Encoder::new(format, rate_hz)).map_err(fail)
+    }
+
+    /// For standard output: kept on disk until its lengths are known, then `copy_to`.
+    pub fn spool(format: Format, rate_hz: u32) -> Result<Self, Error> {
+        let partial = scratch();
+        Self::open("-".into(), partial.clone(), true, Encoder::new(format, rate_hz))
+            .map_err(|cause| Error::Io { path: partial, cause })
+    }
+
+    fn open(target: PathBuf, partial: PathBuf, copied: bool, encoder: Encoder) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&partial)?;
+        let mut writer = FileWriter { target, partial, file: BufWriter::new(file), encoder, copied };
+        let start = writer.encoder.start();
+        writer.file.write_all(&start)?;
+        Ok(writer)
+    }
+
+    pub fn push(&mut self, samples: &[f32]) -> Result<(), Error> {
+        let bytes = self.encoder.push(samples);
+        self.file.write_all(&bytes).map_err(|cause| self.fault(cause))
+    }
+
+    pub fn finish(mut self) -> Result<(), Error> {
+        let done = self.complete().and_then(|()| match self.copied {
+            true => {
+                let mut into = File::options().write(true).open(&self.target)?;
+                self.copy(&mut into)
+            }
+            false => fs::rename(&self.partial, &self.target),
+        });
+        done.map_err(|cause| self.fault(cause))
+    }
+
+    /// Ends here, in `out`.
+    pub fn copy_to(mut self, out: &mut impl Write) -> Result<(), io::Error> {
+        self.complete()?;
+        self.copy(out)
+    }
+
+    fn complete(&mut self) -> io::Result<()> {
+        let last = self.encoder.finish();
+        self.file.write_all(&last)?;
+        self.file.rewind()?;
+        self.file.write_all(&self.encoder.header())?;
+        self.file.flush()
+    }
+
+    fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
+        self.file.rewind()?;
+        io::copy(&mut self.file.get_ref(), out)?;
+        out.flush()
+    }
+
+    fn fault(&self, cause: io::Error) -> Error {
+        Error::Io { path: self.target.clone(), cause }
+    }
+}
+
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        // After a rename it is not there any more.
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+/// A whole file at once.
+pub fn write_wav(path: &Path, samples: &[f32], rate_hz: u32) -> Result<(), Error> {
+    let mut writer = FileWriter::create(path, Format::Wav, rate_hz)?;
+    writer.push(samples)?;
+    writer.finish()
+}
+
+/// A name in the folder for temporary files that nobody else has.
+fn scratch() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("myxtts-{}-{count}.partial", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Waveform, decode, wav_bytes};
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.wav");
+        write_wav(&path, &[0.0, 0.5, -1.0], 24_000).unwrap();
+        let Waveform { samples, rate_hz } = decode(&path).unwrap();
+        assert_eq!(rate_hz, 24_000);
+        assert!(samples.iter().zip([0.0, 0.5, -1.0]).all(|(a, b)| (a - b).abs() < 1e-4));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there() {
+        let error = write_wav(Path::new("/absent/folder/a.wav"), &[0.0], 22_050).unwrap_err();
+        assert!(error.to_string().starts_with("/absent/folder/a.wav: "));
+        assert!(write_wav(Path::new("/"), &[0.0], 22_050).is_err());
+    }
+
+    #[test]
+    fn chunks_of_any_format_make_the_file_that_the_whole_makes() {
+        let dir = tempfile::tempdir().unwrap();
+        let samples: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.03).sin() * 0.5).collect();
+        for format in [Format::Wav, Format::Flac, Format::Raw] {
+            let path = dir.path().join(format!("a.{}", format.extension()));
+            let mut writer = FileWriter::create(&path, format, 22_050).unwrap();
+            samples.chunks(777).for_each(|some| writer.push(some).unwrap());
+            writer.finish().unwrap();
+            let bytes = fs::read(&path).unwrap();
+            if format == Format::Raw {
+                assert_eq!(bytes, wav_bytes(&samples, 22_050)[44..]);
+            } else {
+                let back = decode(&path).unwrap();
+                assert!(back.samples.iter().zip(&samples).all(|(a, b)| (a - b).abs() < 1e-4), "{format:?}");
+                assert_eq!(back.samples.len(), samples.len());
+            }
+            let mut spool = FileWriter::spool(format, 22_050).unwrap();
+            spool.push(&samples).unwrap();
+            let mut piped = Vec::new();
+            spool.copy_to(&mut piped).unwrap();
+            assert!(piped == bytes, "{format:?}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_stream_of_unknown_length_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        for format in [Format::Wav, Format::Flac] {
+            let mut encoder = Encoder::new(format, 24_000);
+            let mut bytes = encoder.start();
+            bytes.extend(encoder.push(&[0.25; 5000]));
+            bytes.extend(encoder.finish());
+            let path = dir.path().join(format!("a.{}", format.extension()));
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(decode(&path).unwrap().samples.len(), 5000, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = FileWriter::create(&dir.path().join("a.wav"), Format::Wav, 22_050).unwrap();
+        writer.push(&[0.5; 100]).unwrap();
+        drop(writer);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

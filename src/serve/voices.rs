@@ -1,0 +1,112 @@
+//! Voices by name. A name from a request is looked up in this table and goes nowhere else: no path is made of it.
+
+use super::refusal::Refusal;
+use crate::synth::Synthesizer;
+use anyhow::{Context, Result, ensure};
+use axum::http::StatusCode;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tch::Tensor;
+
+/// The checkpoint's own voice.
+pub const DEFAULT: &str = "default";
+/// OpenAI's names, which its clients often have no way to change: each is the default voice where no file has that name.
+const OPENAI: [&str; 13] =
+    ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"];
+/// Uploaded voices that are kept; with one more, the oldest goes.
+const MOST_UPLOADS: usize = 64;
+const RECORDINGS: [&str; 6] = ["wav", "flac", "mp3", "ogg", "oga", "opus"];
+
+#[derive(Default)]
+pub struct Voices {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// From the folder, by file name without extension.
+    fixed: BTreeMap<String, Tensor>,
+    /// Each known only to whoever sent it; oldest first.
+    uploaded: VecDeque<(String, Tensor)>,
+}
+
+impl Voices {
+    /// Voice files and recordings of a folder, each under its name.
+    pub fn load(folder: &Path, voice: &Synthesizer) -> Result<Self> {
+        let unread = || format!("{}: cannot be read", folder.display());
+        let mut fixed = BTreeMap::new();
+        for entry in fs::read_dir(folder).with_context(unread)? {
+            let path = entry.with_context(unread)?.path();
+            let Some((name, latents)) = open(&path, voice).with_context(|| path.display().to_string())? else {
+                continue;
+            };
+            ensure!(
+                name != DEFAULT && fixed.insert(name.clone(), latents).is_none(),
+                "{}: `{name}` is taken\nhint: the file's name without extension names the voice",
+                path.display()
+            );
+        }
+        Ok(Voices { table: Mutex::new(Table { fixed, uploaded: VecDeque::new() }) })
+    }
+
+    /// Latents of a voice; none for the checkpoint's own.
+    pub fn find(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
+        let table = self.lock();
+        let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, latents)| latents);
+        if let Some(latents) = table.fixed.get(name).or_else(uploaded) {
+            return Ok(Some(latents.shallow_clone()));
+        }
+        if name == DEFAULT || OPENAI.contains(&name) {
+            return Ok(None);
+        }
+        let known = [DEFAULT].into_iter().chain(table.fixed.keys().map(String::as_str)).collect::<Vec<_>>();
+        Err(Refusal::bad("voice", "voice_not_found", format!("no such voice; known: {}", known.join(", "))))
+    }
+
+    /// Those that everybody may see.
+    pub fn names(&self) -> Vec<String> {
+        let table = self.lock();
+        [DEFAULT.to_owned()].into_iter().chain(table.fixed.keys().cloned()).collect()
+    }
+
+    /// A name that cannot be guessed, so that one client's voice is not another's.
+    pub fn keep(&self, latents: Tensor) -> String {
+        // Two hashers, each with keys of its own from the system's randomness.
+        let random = || RandomState::new().hash_one(0u8);
+        let id = format!("upload-{:016x}{:016x}", random(), random());
+        let mut table = self.lock();
+        if table.uploaded.len() == MOST_UPLOADS {
+            table.uploaded.pop_front();
+        }
+        table.uploaded.push_back((id.clone(), latents));
+        id
+    }
+
+    pub fn forget(&self, name: &str) -> Result<(), Refusal> {
+        let mut table = self.lock();
+        let at = table.uploaded.iter().position(|(id, _)| id == name);
+        let at = at.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "voice_not_found", "no such uploaded voice"))?;
+        table.uploaded.remove(at);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// None for files that are neither voices nor recordings.
+fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Tensor)>> {
+    let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|name| !name.starts_with('.'));
+    let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+    let (Some(name), Some(extension)) = (name, extension) else { return Ok(None) };
+    let latents = match extension.as_str() {
+        "safetensors" => voice.voice(path)?,
+        other if RECORDINGS.contains(&other) => voice.hear(&[PathBuf::from(path)])?.latents,
+        _ => return Ok(None),
+    };
+    Ok(Some((name.to_owned(), latents)))
+}

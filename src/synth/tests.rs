@@ -1,0 +1,205 @@
+//! Speaking with random weights: what is packed together, padded or streamed sounds as if it were not.
+
+use super::network::Sizes;
+use super::*;
+use crate::config::{Config, Overrides};
+
+fn config() -> Config {
+    let mut config = Config::resolve(None, Overrides::default()).unwrap();
+    let model = &mut config.model;
+    (model.text_dim, model.text_layers, model.text_heads) = (32, 2, 2);
+    (model.decoder_dim, model.decoder_layers, model.decoder_heads) = (32, 3, 2);
+    (model.voice_dim, model.voice_latents, model.vocoder_dim, model.vocoder_layers) = (32, 3, 32, 2);
+    config
+}
+
+fn synthesizer(device: Device) -> Synthesizer {
+    let mut synthesizer = Synthesizer::untrained(&config(), 4.0, device).unwrap();
+    if device.is_cuda() {
+        // Those of the CPU, so that both say the same.
+        let twin = self::synthesizer(Device::Cpu);
+        twin.copy_weights_to(&mut synthesizer);
+    }
+    synthesizer
+}
+
+fn request(text: &str) -> Request {
+    let mut options = Options::default();
+    options.sampling.steps = 2;
+    Request { text: text.into(), options, ..Request::default() }
+}
+
+/// Texts of one clause and of several, with options of their own.
+fn mixed() -> Vec<Request> {
+    let mut requests: Vec<Request> = [
+        "One fox.",
+        "Two foxes ran over the hill and far away. Then they slept, and nobody woke them.",
+        "Three!",
+        "A b c d.",
+    ]
+    .map(request)
+    .into();
+    requests[0].options.seed = 7;
+    requests[1].options.speed = 1.3;
+    requests[2].options.sampling.guidance = 2.0;
+    requests[3].options.sampling.steps = 3;
+    requests
+}
+
+fn together(synthesizer: &Synthesizer, requests: &[Request]) -> Vec<Vec<f32>> {
+    let mut utterances: Vec<Utterance> = requests.iter().map(|request| synthesizer.begin(request).unwrap()).collect();
+    let mut spoken = vec![Vec::new(); requests.len()];
+    while utterances.iter().any(|utterance| !utterance.is_done()) {
+        let now = synthesizer.advance(&mut utterances.iter_mut().collect::<Vec<_>>()).unwrap();
+        spoken.iter_mut().zip(now).for_each(|(all, some)| all.extend(some));
+    }
+    spoken
+}
+
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn a_request_sounds_the_same_alone_and_among_others() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let requests = mixed();
+    for (request, packed) in requests.iter().zip(together(&synthesizer, &requests)) {
+        let alone = synthesizer.speak(request).unwrap();
+        assert!(alone.peak > 1e-3, "silence says nothing");
+        let error = difference(&alone.samples, &packed);
+        assert!(error < 1e-4, "{}: off by {error:.1e}", request.text);
+    }
+}
+
+#[test]
+fn room_to_spare_changes_nothing() {
+    let mut synthesizer = synthesizer(Device::Cpu);
+    let exact = together(&synthesizer, &mixed());
+    synthesizer.network.sizes = Sizes::Ladder;
+    for (exact, padded) in exact.iter().zip(together(&synthesizer, &mixed())) {
+        assert!(difference(exact, &padded) < 1e-4);
+    }
+}
+
+#[test]
+fn the_seed_decides() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let speak = |seed: u64| {
+        let mut request = request("The same words. And again the same words, in a second sentence.");
+        request.options.seed = seed;
+        synthesizer.speak(&request).unwrap().samples
+    };
+    let first = speak(5);
+    tch::manual_seed(99);
+    assert!(first == speak(5), "the same seed, other speech");
+    assert!(difference(&first, &speak(6)) > 1e-3, "another seed, the same speech");
+}
+
+#[test]
+fn a_stream_begins_with_a_clause_and_says_all() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let mut request =
+        request("When the fox woke up, it was late in the day, and so it went on sleeping until the night.");
+    request.options.early = true;
+    let mut utterance = synthesizer.begin(&request).unwrap();
+    let first = synthesizer.advance(&mut [&mut utterance]).unwrap().remove(0);
+    let first_s = first.len() as f64 / f64::from(synthesizer.rate_hz());
+    assert!(first_s > 0.2 && !utterance.is_done());
+    while !utterance.is_done() {
+        synthesizer.advance(&mut [&mut utterance]).unwrap();
+    }
+    assert!(utterance.seconds() > 3.0 * first_s && utterance.progress() == 1.0);
+}
+
+#[test]
+fn text_without_anything_to_say_is_refused() {
+    let synthesizer = synthesizer(Device::Cpu);
+    for text in ["", " \n\t", "... !?", "🙂🎉", "\u{0}\u{7}\u{1b}", "—", "日本語"] {
+        let error = synthesizer.begin(&request(text)).err().expect("nothing to say").to_string();
+        assert!(error.contains("nothing to speak"), "{text:?}: {error}");
+    }
+    let mut foreign = request("Hallo");
+    foreign.language = Some("de".into());
+    assert!(synthesizer.begin(&foreign).err().unwrap().to_string().contains("does not speak `de`"));
+}
+
+/// What each clause of a text has: tokens.
+fn clauses(synthesizer: &Synthesizer, text: &str) -> Vec<usize> {
+    let mut utterance = synthesizer.begin(&request(text)).unwrap();
+    let mut tokens = Vec::new();
+    while let Some(clause) = utterance.next() {
+        tokens.push(clause.tokens.len());
+        utterance.skip(synthesizer).unwrap();
+    }
+    tokens
+}
+
+#[test]
+fn odd_texts_become_clauses_of_bounded_length() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let digits = "1234567890".repeat(20);
+    let texts = [
+        digits.as_str(),
+        &"a".repeat(100_000),
+        &"hello ".repeat(5000),
+        "one 日本 مرحبا two\u{7}\u{0}three 🙂 four 🎉",
+        "a\n\n\n\nb",
+    ];
+    for text in texts {
+        let tokens = clauses(&synthesizer, text);
+        assert!(!tokens.is_empty() && tokens.iter().all(|len| (2..=400).contains(len)), "{tokens:?}");
+    }
+    assert!(clauses(&synthesizer, &digits).iter().sum::<usize>() > 900, "200 digits are 200 words");
+    assert_eq!(clauses(&synthesizer, "hello. 🙂🙂🙂 !!!\n\n... goodbye.").len(), 2);
+}
+
+#[test]
+fn characters_that_are_not_known_are_named() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let spoken = synthesizer.speak(&request("A fox and a 狐.")).unwrap();
+    assert!(spoken.notes.len() == 1 && spoken.notes[0].ends_with("characters: 狐"), "{:?}", spoken.notes);
+}
+
+#[test]
+fn a_synthesizer_may_move_to_another_thread() {
+    fn moves<T: Send>() {}
+    moves::<Synthesizer>();
+    moves::<Utterance>();
+    moves::<Request>();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn captured_graphs_say_what_eager_passes_say() {
+    let device = Device::Cuda(0);
+    let synthesizer = synthesizer(device);
+    // The first time is eager, the second captures, the third replays.
+    let runs: Vec<Vec<Vec<f32>>> = (0..3).map(|_| together(&synthesizer, &mixed())).collect();
+    assert_eq!(synthesizer.notes(), Vec::<String>::new(), "nothing kept it from capturing");
+    for later in &runs[1..] {
+        for (eager, captured) in runs[0].iter().zip(later) {
+            assert!(difference(eager, captured) < 1e-3);
+        }
+    }
+    // Other lengths in between, which share the graphs' memory.
+    let request = request("Something else of quite another length, so that other graphs run in between these.");
+    (0..3).for_each(|_| drop(synthesizer.speak(&request).unwrap()));
+    for (eager, captured) in runs[0].iter().zip(together(&synthesizer, &mixed())) {
+        assert!(difference(eager, &captured) < 1e-3);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_gpu_says_what_a_cpu_says() {
+    let (cpu, gpu) = (synthesizer(Device::Cpu), synthesizer(Device::Cuda(0)));
+    for (a, b) in together(&cpu, &mixed()).iter().zip(together(&gpu, &mixed())) {
+        // bf16 has three digits; sound is compared by its energy.
+        let energy: f32 = a.iter().map(|sample| sample * sample).sum();
+        let error: f32 = a.iter().zip(&b).map(|(a, b)| (a - b) * (a - b)).sum();
+        assert_eq!(a.len(), b.len());
+        assert!(error < 0.05 * energy, "off by {:.1} %", 100.0 * error / energy);
+    }
+}

@@ -1,0 +1,166 @@
+//! The sentences as spoken: files that are kept, so that an evaluation that was stopped goes on.
+
+use super::Case;
+use crate::audio::{self, Resampler, write_wav};
+use crate::config::Config;
+use crate::synth::voice::fingerprint;
+use crate::synth::{Options, Request, Synthesizer};
+use crate::train::checkpoint::{Checkpoint, weights_file};
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const SETTINGS: &str = "settings.json";
+const JOURNAL: &str = "spoken.jsonl";
+const REPORT: &str = "report.json";
+
+/// What decides how sentences sound, and how fast: speech in one folder was made with the same.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Names of the weights.
+    pub voice: String,
+    pub vocoder: Option<String>,
+    pub device: String,
+    pub steps: usize,
+    pub temperature: f64,
+    pub guidance: f64,
+    pub seed: u64,
+}
+
+impl Settings {
+    pub fn of(voice: &Path, vocoder: Option<&Path>, device: tch::Device, options: &Options) -> Result<Self> {
+        let name = |path: &Path| -> Result<String> {
+            let weights = weights_file(Checkpoint::open(path)?.folder(), "model");
+            Ok(fingerprint(&weights)?.to_hex()[..16].to_owned())
+        };
+        Ok(Settings {
+            voice: name(voice)?,
+            vocoder: vocoder.map(name).transpose()?,
+            device: format!("{device:?}"),
+            steps: options.sampling.steps,
+            temperature: options.sampling.temperature,
+            guidance: options.sampling.guidance,
+            seed: options.seed,
+        })
+    }
+}
+
+/// What an evaluation writes.
+pub struct Folder {
+    root: PathBuf,
+    journal: File,
+    /// What was spoken before, by the name of its file.
+    before: HashMap<String, Line>,
+}
+
+/// A sentence as it was spoken.
+pub struct Spoken {
+    pub case: Case,
+    /// Seconds of computing for a second of speech.
+    pub real_time_factor: f64,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+struct Line {
+    name: String,
+    text: String,
+    language: Option<String>,
+    reference: Option<PathBuf>,
+    real_time_factor: f64,
+}
+
+impl Folder {
+    /// Goes on with what is there, if that was made with the same settings.
+    pub fn open(root: &Path, settings: &Settings) -> Result<Self> {
+        let hint = "hint: choose another folder with --output";
+        let unusable = || format!("{}: cannot be written to\n{hint}", root.display());
+        for part in ["recorded", "spoken", "worst"] {
+            fs::create_dir_all(root.join(part)).with_context(unusable)?;
+        }
+        // Programs are told of files in it, wherever they run.
+        let root = root.canonicalize().with_context(unusable)?;
+        let path = root.join(SETTINGS);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let other = "holds an evaluation of another voice, or with other settings";
+                let there: Option<Settings> = serde_json::from_str(&text).ok();
+                ensure!(there.as_ref() == Some(settings), "{}: {other}\n{hint}", root.display());
+            }
+            Err(_) => fs::write(&path, serde_json::to_string_pretty(settings)?).with_context(unusable)?,
+        }
+        let path = root.join(JOURNAL);
+        let lines = fs::read_to_string(&path).unwrap_or_default();
+        // A last line that was cut off is spoken again.
+        let line = |line: &str| serde_json::from_str::<Line>(line).ok().map(|line| (line.name.clone(), line));
+        let before = lines.lines().filter_map(line).collect();
+        let journal = OpenOptions::new().create(true).append(true).open(path).with_context(unusable)?;
+        Ok(Folder { root, journal, before })
+    }
+
+    pub fn recorded(&self, name: &str) -> PathBuf {
+        self.root.join("recorded").join(format!("{name}.wav"))
+    }
+
+    pub fn spoken(&self, name: &str) -> PathBuf {
+        self.root.join("spoken").join(format!("{name}.wav"))
+    }
+
+    pub fn report(&self) -> PathBuf {
+        self.root.join(REPORT)
+    }
+
+    /// An empty folder for pictures.
+    pub fn worst(&self) -> Result<PathBuf> {
+        let path = self.root.join("worst");
+        fs::remove_dir_all(&path)?;
+        fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// What was spoken before, where it is the same sentence in the same voice.
+    pub fn kept(&self, case: &Case) -> Option<Spoken> {
+        let Line { text, language, reference, real_time_factor, .. } = self.before.get(&case.name)?;
+        let same = (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference);
+        let there = same && self.spoken(&case.name).exists() && self.recorded(&case.name).exists();
+        there.then(|| Spoken { case: case.clone(), real_time_factor: *real_time_factor })
+    }
+
+    /// Speaks a sentence, and puts its recording beside it, as training hears that.
+    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, options: &Options, config: &Config) -> Result<Spoken> {
+        let wave = audio::prepare(
+            audio::decode(&case.utterance.audio)?,
+            &mut Resampler::default(),
+            config.data.sample_rate,
+            config.data.trim_silence,
+            config.data.normalize_audio.then_some(config.data.loudness_lufs),
+        )?;
+        write_wav(&self.recorded(&case.name), &wave.samples, wave.rate_hz)?;
+        let (samples, taken_s) = timed(case, voice, options)?;
+        write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
+        let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
+        let (text, language) = (case.utterance.text.clone(), case.utterance.language.clone());
+        let line =
+            Line { name: case.name.clone(), text, language, reference: case.reference.clone(), real_time_factor };
+        let line = serde_json::to_string(&line)? + "\n";
+        self.journal.write_all(line.as_bytes()).with_context(|| format!("{JOURNAL}: cannot be written"))?;
+        Ok(Spoken { case: case.clone(), real_time_factor })
+    }
+}
+
+/// Samples, and the seconds that speaking took; hearing the reference is not part of it.
+pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec<f32>, f64)> {
+    let heard = case.reference.as_ref().map(|path| voice.hear(std::slice::from_ref(path))).transpose()?;
+    let request = Request {
+        text: case.utterance.text.clone(),
+        language: case.utterance.language.clone(),
+        latents: heard.map(|heard| heard.latents),
+        options: *options,
+    };
+    let start = Instant::now();
+    let spoken = voice.speak(&request)?;
+    Ok((spoken.samples, start.elapsed().as_secs_f64()))
+}
