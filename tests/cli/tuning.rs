@@ -72,11 +72,14 @@ fn analyze_names_the_stage_that_was_slowed_down() {
     assert_eq!(code, 0, "{clean:#}");
     assert!(clean["figures"]["whole"]["batches_per_second"].as_f64().unwrap() > 2.5);
     let slowed = |simulate: &str| {
-        let (report, code) = json(&bench, &[&run[..], &["--step-ms", "20", "--simulate", simulate]].concat());
+        let (report, code) = json(
+            &bench,
+            &[&run[..], &["--step-ms", "10", "--prefetch-buffer-size", "2", "--simulate", simulate]].concat(),
+        );
         (report["findings"][0]["code"].as_str().unwrap_or("none").to_owned(), code)
     };
-    assert_eq!(slowed("features=120ms"), ("slow-features".into(), 2));
-    assert_eq!(slowed("load=250ms"), ("slow-load".into(), 2));
+    assert_eq!(slowed("features=60ms"), ("slow-features".into(), 2));
+    assert_eq!(slowed("load=150ms"), ("slow-load".into(), 2));
 }
 
 #[test]
