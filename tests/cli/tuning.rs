@@ -68,15 +68,18 @@ fn validate_knows_the_corpus_the_cache_and_the_devices() {
 fn analyze_names_the_stage_that_was_slowed_down() {
     let bench = Bench::with_corpus();
     let run = ["analyze", "--config", "config.yaml", "--train-data", "corpus", "--seconds", "0.1", "--clips", "8"];
-    let (clean, code) = json(&bench, &[&run[..], &["--step-ms", "400"]].concat());
+    let (clean, code) = json(&bench, &[&run[..], &["--step-ms", "200"]].concat());
     assert_eq!(code, 0, "{clean:#}");
-    assert!(clean["figures"]["whole"]["batches_per_second"].as_f64().unwrap() > 2.5);
+    assert!(clean["figures"]["whole"]["batches_per_second"].as_f64().unwrap() > 5.0);
     let slowed = |simulate: &str| {
-        let (report, code) = json(&bench, &[&run[..], &["--step-ms", "20", "--simulate", simulate]].concat());
+        let (report, code) = json(
+            &bench,
+            &[&run[..], &["--step-ms", "10", "--prefetch-buffer-size", "2", "--simulate", simulate]].concat(),
+        );
         (report["findings"][0]["code"].as_str().unwrap_or("none").to_owned(), code)
     };
-    assert_eq!(slowed("features=120ms"), ("slow-features".into(), 2));
-    assert_eq!(slowed("load=250ms"), ("slow-load".into(), 2));
+    assert_eq!(slowed("features=60ms"), ("slow-features".into(), 2));
+    assert_eq!(slowed("load=100ms"), ("slow-load".into(), 2));
 }
 
 #[test]
