@@ -41,7 +41,7 @@ class Batch:
 
 
 def lengths(rng, count):
-    """1.1 to 10.1 s, mean near 6 s; a phoneme lasts some six frames. As in the packer's test."""
+    """1.1 to 10.1 s, mean near 6 s, as in the packer's test; a phoneme lasts some six frames and has a blank behind it."""
     frames = 95 + np.minimum(rng.integers(0, 400, count) + rng.integers(0, 400, count), 780)
     return frames, 2 * (frames // 6 + rng.integers(0, 20, count))
 
