@@ -268,6 +268,17 @@ fn a_client_that_does_not_wait_for_a_whole_answer_makes_room_too() {
 }
 
 #[test]
+fn what_takes_too_long_is_refused_or_broken_off() {
+    let server = Server::start(&["--timeout", "1"]);
+    let mut wish = long_wish();
+    wish["stream"] = false.into();
+    let refused = server.speak(&wish);
+    assert_eq!(refused.status, 504, "{}", refused.text());
+    assert!(server.get("/metrics").text().contains("myxtts_cut_total{reason=\"timeout\"} 1"));
+    wait_until("others are served", || server.speak(&json!({ "input": "A fox." })).status == 200);
+}
+
+#[test]
 fn clients_that_do_not_read_hold_up_nobody() {
     let server = Server::start(&["--queue", "8"]);
     let mut lazy: Vec<TcpStream> = (0..4).map(|_| connect(&server.address)).collect();
