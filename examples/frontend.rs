@@ -13,6 +13,7 @@ use myxtts::cache;
 use myxtts::config::{Config, Overrides};
 use myxtts::corpus::{self, Utterance};
 use myxtts::loader::{Loader, Options, PlainBlock, Position};
+use myxtts::simulate::Delays;
 use myxtts::text::{Kind, Tokenizer};
 use myxtts::{audio, train};
 use rayon::prelude::*;
@@ -104,7 +105,8 @@ fn open_cache(config: &Config) -> Result<Value> {
     let (tokenizer, _) = cache::tokenizer(&utterances, config)?;
     let tokenizer_ms = milliseconds(clock);
     let clock = Instant::now();
-    let (cache, report) = cache::open(&utterances, &tokenizer, config, &|_| (), &AtomicBool::new(false))?;
+    let (cache, report) =
+        cache::open(&utterances, &tokenizer, config, &|_| (), &AtomicBool::new(false), Delays::default())?;
     Ok(json!({
         "open_ms": milliseconds(clock),
         "metadata_ms": metadata_ms,

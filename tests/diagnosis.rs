@@ -47,26 +47,39 @@ struct Plant {
 
 const NOTHING: Plant = Plant { problem: "", code: None, slow: &[], change: |_| (), steps: 12, cores: 2 };
 
+/// What goes wrong on a CPU and on a GPU alike.
+const TOO_FEW_WORKERS: Plant = Plant {
+    problem: "too few workers",
+    code: Some("few-workers"),
+    slow: &[("load", 3.0)],
+    change: |config| config.data.num_workers = Some(1),
+    cores: 16,
+    ..NOTHING
+};
+const ONE_LOCK: Plant = Plant {
+    problem: "starved by one lock",
+    code: Some("lock-bound"),
+    slow: &[("lock", 3.0)],
+    change: |config| config.data.num_workers = Some(4),
+    ..NOTHING
+};
+const PADDING: Plant = Plant {
+    problem: "padding waste",
+    code: Some("padding-waste"),
+    change: |config| {
+        config.data.pad_to_fixed_length = true;
+        config.data.max_mel_frames = 500;
+    },
+    ..NOTHING
+};
+
 /// On a CPU, so anywhere.
 const PLANTS: &[Plant] = &[
     Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 3.0)], ..NOTHING },
     Plant { problem: "slow assembling of batches", code: Some("slow-decode"), slow: &[("load", 10.0)], ..NOTHING },
     Plant { problem: "slow disk", code: Some("slow-disk"), slow: &[("disk", 2.0)], ..NOTHING },
-    Plant {
-        problem: "too few workers",
-        code: Some("few-workers"),
-        slow: &[("load", 3.0)],
-        change: |config| config.data.num_workers = Some(1),
-        cores: 16,
-        ..NOTHING
-    },
-    Plant {
-        problem: "starved by one lock",
-        code: Some("lock-bound"),
-        slow: &[("lock", 3.0)],
-        change: |config| config.data.num_workers = Some(4),
-        ..NOTHING
-    },
+    TOO_FEW_WORKERS,
+    ONE_LOCK,
     Plant {
         problem: "prefetch of 1",
         code: Some("shallow-prefetch"),
@@ -119,15 +132,7 @@ const PLANTS: &[Plant] = &[
         steps: 24,
         ..NOTHING
     },
-    Plant {
-        problem: "padding waste",
-        code: Some("padding-waste"),
-        change: |config| {
-            config.data.pad_to_fixed_length = true;
-            config.data.max_mel_frames = 500;
-        },
-        ..NOTHING
-    },
+    PADDING,
     Plant {
         problem: "wrong limit: clips left out",
         code: Some("clips-left-out"),
@@ -355,21 +360,8 @@ const GPU_PLANTS: &[Plant] = &[
     GPU,
     Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 2.0)], ..GPU },
     Plant { problem: "slow disk", code: Some("slow-disk"), slow: &[("disk", 2.0)], ..GPU },
-    Plant {
-        problem: "too few workers",
-        code: Some("few-workers"),
-        slow: &[("load", 3.0)],
-        change: |config| config.data.num_workers = Some(1),
-        cores: 16,
-        ..GPU
-    },
-    Plant {
-        problem: "starved by one lock",
-        code: Some("lock-bound"),
-        slow: &[("lock", 3.0)],
-        change: |config| config.data.num_workers = Some(4),
-        ..GPU
-    },
+    Plant { steps: GPU.steps, ..TOO_FEW_WORKERS },
+    Plant { steps: GPU.steps, ..ONE_LOCK },
     Plant { problem: "slow copy to the GPU", code: Some("slow-copy"), slow: &[("copy", 3.0)], ..GPU },
     Plant { problem: "data device saturated", code: Some("data-device-saturated"), slow: &[("features", 3.0)], ..GPU },
     Plant { problem: "slow transfer", code: Some("slow-transfer"), slow: &[("transfer", 3.0)], ..GPU },
@@ -395,15 +387,7 @@ const GPU_PLANTS: &[Plant] = &[
         change: |config| config.data.prefetch_to_gpu = false,
         ..GPU
     },
-    Plant {
-        problem: "padding waste",
-        code: Some("padding-waste"),
-        change: |config| {
-            config.data.pad_to_fixed_length = true;
-            config.data.max_mel_frames = 500;
-        },
-        ..GPU
-    },
+    Plant { steps: GPU.steps, ..PADDING },
     GPU,
     // Last: a cap holds for the process.
     Plant {

@@ -122,20 +122,9 @@ pub fn open(
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
-) -> Result<(Cache, Report), Error> {
-    open_slowed(utterances, tokenizer, config, progress, stop, Delays::default())
-}
-
-/// The same, with stages slowed down on purpose.
-pub fn open_slowed(
-    utterances: &[Utterance],
-    tokenizer: &Tokenizer,
-    config: &Config,
-    progress: &(dyn Fn(Progress) + Sync),
-    stop: &AtomicBool,
     delays: Delays,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(LOOKED_AT, utterances, tokenizer, config, progress, stop, delays)
+    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
 }
 
 /// The same, with a look at every recording.
@@ -146,7 +135,8 @@ pub fn prepare(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, Report), Error> {
-    open_looking_at(usize::MAX, utterances, tokenizer, config, progress, stop, Delays::default())
+    let around = (progress, stop, Delays::default());
+    with_job(usize::MAX, utterances, tokenizer, config, around, build_missing)?
 }
 
 /// What there is already, where all of it is there. Builds nothing.
@@ -159,18 +149,6 @@ pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) ->
     let (_, report) =
         with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, Delays::default()), look).ok()??;
     Some(report)
-}
-
-fn open_looking_at(
-    looked_at: usize,
-    utterances: &[Utterance],
-    tokenizer: &Tokenizer,
-    config: &Config,
-    progress: &(dyn Fn(Progress) + Sync),
-    stop: &AtomicBool,
-    delays: Delays,
-) -> Result<(Cache, Report), Error> {
-    with_job(looked_at, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
 }
 
 /// Who watches a build, who ends it, and what slows it down.

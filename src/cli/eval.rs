@@ -2,10 +2,10 @@
 
 use super::flow_flags::FlowFlags;
 use super::layout::Layout;
+use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, Overrides};
 use crate::corpus;
-use crate::feed::Roles;
 use crate::synth::{Options, Synthesizer};
 use crate::tools::eval::{self, Case, Choice, Clip, Folder, Part, Recogniser, Report, Settings, Spoken, Wanted};
 use crate::train::checkpoint::{Checkpoint, RunKind};
@@ -23,12 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Exit code 0: every sentence was compared; 1: some could not be, each is listed; 2: nothing could.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder of them (its best one is taken)
-    #[arg(long, value_name = "DIR")]
-    checkpoint: PathBuf,
-    /// A checkpoint of `train-vocoder` [default: Griffin-Lim, which needs no training and sounds hollow]
-    #[arg(long, value_name = "DIR")]
-    vocoder: Option<PathBuf>,
+    #[command(flatten)]
+    voice: VoiceFlags,
     /// Corpus to speak sentences of [default: that of the training]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -55,9 +51,6 @@ pub struct Args {
     pictures: usize,
     #[command(flatten)]
     flow: FlowFlags,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto")]
-    device: String,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -75,14 +68,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// None when stopped.
 fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let recogniser = args.asr_command.as_deref().map(Recogniser::new).transpose()?;
-    let device = Roles::named(&args.device)?;
-    let config = Checkpoint::open(&args.checkpoint)?.of_kind(RunKind::Voice)?.config;
+    let config = Checkpoint::open(args.voice.checkpoint())?.of_kind(RunKind::Voice)?.config;
     let Choice { cases, notes } = args.choose(&config)?;
     notes.iter().for_each(|note| say(format!("note: {note}")));
-    let voice = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), device)?;
+    let voice = args.voice.load()?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
     let options = args.flow.options();
-    let settings = Settings::of(&args.checkpoint, args.vocoder.as_deref(), device, &options)?;
+    let settings = Settings::of(args.voice.checkpoint(), args.voice.vocoder(), args.voice.device()?, &options)?;
     let mut folder = Folder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();

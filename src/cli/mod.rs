@@ -25,6 +25,7 @@ mod synth;
 mod train;
 mod validate;
 mod voice;
+mod voice_flags;
 
 use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};

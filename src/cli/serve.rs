@@ -1,9 +1,9 @@
 //! `myxtts serve`
 
+use super::voice_flags::VoiceFlags;
 use super::{print_line, progress, say};
-use crate::feed::Roles;
 use crate::serve::{Settings, Voices, serve};
-use crate::synth::{Options, Synthesizer};
+use crate::synth::Options;
 use anyhow::{Context, Result, ensure};
 use std::env;
 use std::fs;
@@ -18,12 +18,8 @@ const TOKEN: &str = "MYXTTS_TOKEN";
 /// Speak for others over HTTP, as OpenAI's clients ask for it; with a page to try it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A checkpoint, or a folder of them (its best one is taken)
-    #[arg(long, value_name = "DIR")]
-    checkpoint: PathBuf,
-    /// A checkpoint of `train-vocoder` [default: Griffin-Lim, which needs no training and sounds hollow]
-    #[arg(long, value_name = "DIR")]
-    vocoder: Option<PathBuf>,
+    #[command(flatten)]
+    voice: VoiceFlags,
     /// Voice files and recordings to offer, each under its file's name
     #[arg(long, value_name = "DIR")]
     voices: Option<PathBuf>,
@@ -58,15 +54,11 @@ pub struct Args {
     /// nothing is lost]
     #[arg(long, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     drain: Option<u64>,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto")]
-    device: String,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let device = Roles::named(&args.device)?;
-    let settings = args.settings(device)?;
-    let mut voice = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), device)?;
+    let settings = args.settings(args.voice.device()?)?;
+    let mut voice = args.voice.load()?;
     voice.warm_up(&Options::default())?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
     let voices = args.voices.as_deref().map(|folder| Voices::load(folder, &voice)).transpose()?.unwrap_or_default();

@@ -4,9 +4,9 @@ mod batch;
 mod sink;
 
 use super::flow_flags::{FlowFlags, within};
+use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say, voice};
 use crate::audio::Format;
-use crate::feed::Roles;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -24,12 +24,8 @@ use tch::Tensor;
 --stream writes samples as they come: mono, signed 16-bit little-endian, at the voice's rate (said on stderr). Play it:
   myxtts synth --checkpoint voice/ --text \"Hello there.\" --stream | aplay -f S16_LE -r 22050")]
 pub struct Args {
-    /// A checkpoint, or a folder of them (its best one is taken)
-    #[arg(long, value_name = "DIR")]
-    checkpoint: PathBuf,
-    /// A checkpoint of `train-vocoder` [default: Griffin-Lim, which needs no training and sounds hollow]
-    #[arg(long, value_name = "DIR")]
-    vocoder: Option<PathBuf>,
+    #[command(flatten)]
+    model: VoiceFlags,
     /// What to say; `-` reads standard input
     #[arg(long, allow_hyphen_values = true, group = "said")]
     text: Option<String>,
@@ -66,9 +62,6 @@ pub struct Args {
     speed: f64,
     #[command(flatten)]
     flow: FlowFlags,
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, default_value = "auto")]
-    device: String,
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -78,7 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let began = Instant::now();
     // What cannot be read is told before a voice is loaded.
     let text = args.batch.is_none().then(|| args.given_text()).transpose()?;
-    let synthesizer = Synthesizer::load(&args.checkpoint, args.vocoder.as_deref(), Roles::named(&args.device)?)?;
+    let synthesizer = args.model.load()?;
     synthesizer.notes().iter().for_each(|note| say(format!("note: {note}")));
     let latents = args.speaker(&synthesizer)?;
     match text {

@@ -8,6 +8,7 @@ use crate::cache::{self, Cache};
 use crate::config::{CacheContent, Config, LongClips};
 use crate::corpus::Utterance;
 use crate::rng::Rng;
+use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ fn open(dir: &Path, content: CacheContent, clips: &[(Vec<f32>, &str, &str)]) -> 
         .collect();
     let config = config(dir, content);
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
-    let cache = cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false)).unwrap().0;
+    let cache =
+        cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false), Delays::default()).unwrap().0;
     (cache, tokenizer)
 }
 

@@ -127,7 +127,7 @@ pub fn prepare_slowed(
     let mut building = Building::default();
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
-        let (cache, report) = cache::open_slowed(utterances, &tokenizer, config, progress, stop, delays)?;
+        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, delays)?;
         building.add(&report);
         findings.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
         Ok(cache)

@@ -87,7 +87,7 @@ pub fn build(around: &Surroundings, utterances: &[Utterance], content: CacheCont
     let mut config = around.config.clone();
     (config.data.enable_caching, config.data.cache_content) = (false, content);
     let (tokenizer, quiet) = (&around.data.tokenizer, |_| ());
-    let (cache, report) = cache::open_slowed(utterances, tokenizer, &config, &quiet, around.stop, around.delays)?;
+    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, around.stop, around.delays)?;
     let workers =
         config.data.num_workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
