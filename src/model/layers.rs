@@ -1,10 +1,11 @@
 //! Building blocks on packed sequences `[len, channels]`. Weights are f32; each layer computes in the kind of its
 //! input, so mixed precision is one cast at the model's entry. Norms compute in f32.
 
+use super::conv;
 use super::track::Track;
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
-use torchx::fused;
+use torchx::{fused, narrowed};
 
 const FIXED: &str = "shapes and kinds are fixed by construction";
 
@@ -31,7 +32,7 @@ impl Linear {
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight.to_kind(x.kind()), self.bias.as_ref().map(|bias| bias.to_kind(x.kind())))
+        x.linear(&narrowed(&self.weight, x.kind()), self.bias.as_ref().map(|bias| narrowed(bias, x.kind())))
     }
 
     /// Channels that come out.
@@ -41,7 +42,7 @@ impl Linear {
 
     /// `gelu(linear(x))`, on rows of any shape.
     pub fn forward_gelu(&self, x: &Tensor) -> Tensor {
-        let wide = x.linear(&self.weight.to_kind(x.kind()), None::<Tensor>);
+        let wide = x.linear(&narrowed(&self.weight, x.kind()), None::<Tensor>);
         let rows = wide.view([-1, self.width()]);
         fused::bias_gelu(&rows, self.bias.as_ref().expect("a layer before GELU has a bias"))
             .expect(FIXED)
@@ -51,22 +52,17 @@ impl Linear {
 
 /// One-dimensional convolution of odd kernel. Gaps are zeroed first, so an utterance sees silence beside it, never its
 /// neighbour: the gap is wider than half the kernel.
-pub struct Conv {
-    weight: Tensor,
-    bias: Tensor,
-}
+pub struct Conv(conv::Conv);
 
 impl Conv {
     pub fn new(path: Path, from: i64, to: i64, kernel: i64) -> Self {
-        let (weight, bias) = filters(path, from, to, kernel);
-        Conv { weight, bias }
+        check_reach(kernel);
+        Conv(conv::Conv::new(path, from, to, &[kernel], &[1]))
     }
 
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
-        let (weight, bias) = (self.weight.to_kind(x.kind()), self.bias.to_kind(x.kind()));
-        let half = self.weight.size()[2] / 2;
         let x = (x * &track.mask).transpose(0, 1).unsqueeze(0);
-        x.conv1d(&weight, Some(&bias), [1], [half], [1], 1).squeeze_dim(0).transpose(0, 1)
+        self.0.forward(&x).squeeze_dim(0).transpose(0, 1)
     }
 }
 
@@ -78,8 +74,9 @@ pub struct Depthwise {
 
 impl Depthwise {
     pub fn new(path: Path, channels: i64, kernel: i64) -> Self {
-        let (weight, bias) = filters(path, 1, channels, kernel);
-        Depthwise { weight, bias }
+        check_reach(kernel);
+        let weight = path.var("weight", &[channels, 1, kernel], uniform_by_fan_in(kernel));
+        Depthwise { weight, bias: path.var("bias", &[channels], Init::Const(0.0)) }
     }
 
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
@@ -87,10 +84,8 @@ impl Depthwise {
     }
 }
 
-fn filters(path: Path, from: i64, to: i64, kernel: i64) -> (Tensor, Tensor) {
+fn check_reach(kernel: i64) {
     assert!(kernel / 2 < crate::loader::GAP as i64, "the gap between utterances must cover half of every kernel");
-    let weight = path.var("weight", &[to, from, kernel], uniform_by_fan_in(from * kernel));
-    (weight, path.var("bias", &[to], Init::Const(0.0)))
 }
 
 pub fn uniform_by_fan_in(fan_in: i64) -> Init {
@@ -110,8 +105,8 @@ impl LayerNorm {
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        let weight = self.weight.to_kind(x.kind());
-        x.layer_norm(weight.size(), Some(&weight), Some(&self.bias.to_kind(x.kind())), 1e-5, true)
+        let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
+        x.layer_norm(weight.size(), Some(&weight), Some(&bias), 1e-5, true)
     }
 }
 

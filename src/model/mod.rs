@@ -5,6 +5,7 @@
 //! of the same speaker says how it shall sound (`reference`).
 
 mod align;
+pub mod conv;
 mod decoder;
 mod encoder;
 pub mod flow;

@@ -5,11 +5,13 @@
 //! Each reader gets the latents where they are cheap. Text attends to them (a token may ask how this voice says it, and
 //! text is a fifth as long as speech); durations and the decoder's norms read their mean.
 
+use super::conv::Conv;
 use super::layers::{CrossAttention, FeedForward, LayerNorm, Linear};
 use super::track::with_gap_row;
 use crate::config;
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
+use torchx::narrowed;
 
 /// Rounds of questions.
 const ROUNDS: i64 = 2;
@@ -18,17 +20,12 @@ const CONTRAST_TEMPERATURE: f64 = 0.1;
 
 pub struct ReferenceEncoder {
     /// Each halves the rate.
-    strided: [StridedConv; 2],
+    strided: [Conv; 2],
     layers: Vec<Layer>,
     /// `[voice_latents, voice_dim]`
     questions: Tensor,
     rounds: Vec<Layer>,
     norm: LayerNorm,
-}
-
-struct StridedConv {
-    weight: Tensor,
-    bias: Tensor,
 }
 
 /// Attention to oneself or to a memory, then a feed-forward.
@@ -42,13 +39,11 @@ struct Layer {
 impl ReferenceEncoder {
     pub fn new(path: Path, config: &config::Model) -> Self {
         let (dim, n_mels) = (config.voice_dim, config.n_mels);
+        let halving = |path: Path, from: i64| Conv::new(path, from, dim, &[5], &[2]);
         let layer = |path: Path| Layer::new(path, dim);
         let spread = Init::Randn { mean: 0.0, stdev: 1.0 };
         ReferenceEncoder {
-            strided: [
-                StridedConv::new(&path / "strided" / 0, n_mels, dim),
-                StridedConv::new(&path / "strided" / 1, dim, dim),
-            ],
+            strided: [halving(&path / "strided" / 0, n_mels), halving(&path / "strided" / 1, dim)],
             layers: (0..config.voice_layers).map(|i| layer(&path / "layer" / i)).collect(),
             questions: path.var("questions", &[config.voice_latents, dim], spread),
             rounds: (0..ROUNDS).map(|i| layer(&path / "round" / i)).collect(),
@@ -60,9 +55,10 @@ impl ReferenceEncoder {
     /// - reference: `[slices, frames, n_mels]`, normalised
     /// - output: `[slices, voice_latents, voice_dim]`
     pub fn forward(&self, reference: &Tensor, kind: Kind) -> Tensor {
-        let heard = self.strided.iter().fold(reference.to_kind(kind).transpose(1, 2), |x, conv| conv.forward(&x));
+        let frames = reference.to_kind(kind).transpose(1, 2);
+        let heard = self.strided.iter().fold(frames, |x, conv| conv.forward(&x).gelu("tanh"));
         let heard = self.layers.iter().fold(heard.transpose(1, 2), |x, layer| layer.forward(&x, None));
-        let questions = self.questions.to_kind(kind).unsqueeze(0).expand([heard.size()[0], -1, -1], false);
+        let questions = narrowed(&self.questions, kind).unsqueeze(0).expand([heard.size()[0], -1, -1], false);
         let answers = self.rounds.iter().fold(questions, |x, round| round.forward(&x, Some(&heard)));
         self.norm.forward(&answers)
     }
@@ -80,20 +76,6 @@ impl ReferenceEncoder {
         let surprise = |scores: &Tensor| -(scores + absent.unsqueeze(0)).log_softmax(1, Kind::Float).diagonal(0, 0, 1);
         let both = (surprise(&scores) + surprise(&scores.transpose(0, 1))) * 0.5;
         (both * used).sum(Kind::Float) / used.sum(Kind::Float).clamp_min(1.0)
-    }
-}
-
-impl StridedConv {
-    fn new(path: Path, from: i64, to: i64) -> Self {
-        let bound = 1.0 / (5.0 * from as f64).sqrt();
-        let weight = path.var("weight", &[to, from, 5], Init::Uniform { lo: -bound, up: bound });
-        StridedConv { weight, bias: path.var("bias", &[to], Init::Const(0.0)) }
-    }
-
-    /// `[slices, channels, frames]`
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let (weight, bias) = (self.weight.to_kind(x.kind()), self.bias.to_kind(x.kind()));
-        x.conv1d(&weight, Some(&bias), [2], [2], [1], 1).gelu("tanh")
     }
 }
 

@@ -67,6 +67,10 @@ impl Group {
         self.optimizer.set_lr(rate)
     }
 
+    pub fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
     /// Unscale, clip, update, average. Returns the norm of the gradients, and 1 where they were not finite and the
     /// update was left out; both 0-d, on the device.
     pub(super) fn update(&mut self, scale: &Scale) -> Result<(Tensor, Tensor), torchx::Error> {
@@ -74,7 +78,6 @@ impl Group {
         let norm = torchx::clip_grad_norm(&self.parameters, self.clip_norm)?;
         let bad = norm.isfinite().logical_not().to_kind(Kind::Float);
         self.optimizer.step(Some(&bad))?;
-        self.optimizer.zero_grad()?;
         if let Some(average) = &self.average {
             torchx::lerp(&average.sums, &self.parameters, 1.0 - average.decay)?;
         }

@@ -11,7 +11,7 @@ use crate::simulate::{self, Delays};
 use anyhow::{Context, Result};
 use std::time::Duration;
 use tch::{Device, Kind, Tensor};
-use torchx::{Arg, Graph, Kernel, Pool};
+use torchx::{Arg, Graph, Kernel, Narrowed, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
 const WARMUP_STEPS: u64 = 3;
@@ -45,6 +45,8 @@ pub struct Step<L> {
     input: Option<Batch>,
     figures: Figures,
     pub scale: Scale,
+    /// Kind of the activations.
+    kind: Kind,
     accumulate: u64,
     seed: u64,
     graphs: Graphs,
@@ -71,7 +73,7 @@ pub struct Done {
 }
 
 impl<L: Learner> Step<L> {
-    pub fn new(learner: L, groups: Vec<Group>, config: &Training, scale: Scale, device: Device) -> Result<Self> {
+    pub fn new(learner: L, groups: Vec<Group>, config: &Training, kind: Kind, device: Device) -> Result<Self> {
         let captures = config.enable_xla && device.is_cuda();
         let figures = Figures::new(learner.loss_names().len() + groups.len(), device)?;
         Ok(Step {
@@ -79,7 +81,8 @@ impl<L: Learner> Step<L> {
             groups,
             input: None,
             figures,
-            scale,
+            scale: Scale::new(kind, device),
+            kind,
             accumulate: config.gradient_accumulation_steps,
             seed: config.seed,
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
@@ -139,7 +142,7 @@ impl<L: Learner> Step<L> {
             match &self.graphs {
                 Graphs::Whole(step) => step.replay()?,
                 Graphs::Halves { accumulate, .. } => accumulate.replay()?,
-                _ => self.forward_backward(),
+                _ => self.forward_backward()?,
             }
             if part + 1 < self.accumulate {
                 part_ends.push(Mark::now(self.device)?);
@@ -186,11 +189,13 @@ impl<L: Learner> Step<L> {
         self.figures.poll(wait)
     }
 
-    fn forward_backward(&self) {
+    fn forward_backward(&self) -> Result<(), torchx::Error> {
         let share = 1.0 / self.accumulate as f64;
         let batch = self.input.as_ref().expect("a batch was delivered");
+        let _copies = Narrowed::new(self.groups.iter().flat_map(Group::parameters), self.kind)?;
         let losses = self.learner.backward(batch, &(self.scale.value() * share)) * share;
         let _ = self.figures.sums.narrow(0, 0, losses.size()[0]).g_add_(&losses);
+        Ok(())
     }
 
     fn update(&mut self) -> Result<(), torchx::Error> {
@@ -198,6 +203,11 @@ impl<L: Learner> Step<L> {
         let mut spoiled = Tensor::zeros([], (Kind::Float, self.device));
         for (index, group) in self.groups.iter_mut().enumerate() {
             let (norm, bad) = group.update(&self.scale)?;
+            // What several batches add up in must stay where it is.
+            match self.accumulate {
+                1 => group.optimizer.drop_grad()?,
+                _ => group.optimizer.zero_grad()?,
+            }
             spoiled = spoiled.maximum(&bad);
             let finite = norm.nan_to_num(0.0, 0.0, 0.0);
             let _ = self.figures.sums.narrow(0, first_norm + index as i64, 1).g_add_(&finite);
@@ -219,18 +229,14 @@ impl<L: Learner> Step<L> {
         let pool = Pool::new(device)?;
         if self.accumulate == 1 {
             let whole = || {
-                self.forward_backward();
+                self.forward_backward()?;
                 self.update()
             };
             let (step, ()) = Graph::capture(device, Some(&pool), whole).context(hint)?;
             self.graphs = Graphs::Whole(step);
             return Ok(());
         }
-        let (accumulate, ()) = Graph::capture(device, Some(&pool), || {
-            self.forward_backward();
-            Ok::<_, torchx::Error>(())
-        })
-        .context(hint)?;
+        let (accumulate, ()) = Graph::capture(device, Some(&pool), || self.forward_backward()).context(hint)?;
         let (update, ()) = Graph::capture(device, Some(&pool), || self.update()).context(hint)?;
         self.graphs = Graphs::Halves { accumulate, update };
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::checkpoint::{Checkpoint, State};
 use super::data::{batch_on, means_over};
-use super::group::{Group, Scale};
+use super::group::Group;
 use super::metrics::Metrics;
 use super::samples::mel_picture;
 use super::step::{Learner, Step};
@@ -120,7 +120,7 @@ fn begin(around: &Surroundings, start: &Start, voice: Option<&Checkpoint>) -> Re
         Group::new("model", generator, &config.training, true)?,
         Group::new("judges", judges, &config.training, false)?,
     ];
-    let mut step = Step::new(Trainee { duel, imitation }, groups, &config.training, Scale::new(kind, device), device)?;
+    let mut step = Step::new(Trainee { duel, imitation }, groups, &config.training, kind, device)?;
     let state = match start {
         Start::Resume(checkpoint) => {
             checkpoint.restore(&mut step)?;

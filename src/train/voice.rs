@@ -2,7 +2,7 @@
 
 use super::checkpoint::{State, weights_file};
 use super::data::batch_on;
-use super::group::{Group, Scale};
+use super::group::Group;
 use super::samples::Validation;
 use super::step::{Learner, Step};
 use super::{Course, Outcome, Place, Start, Surroundings, activation_kind, import, note, run};
@@ -64,7 +64,7 @@ pub fn begin(around: &Surroundings, start: &Start) -> Result<(Step<Voice>, State
     let tokenizer = &data.tokenizer;
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
     let group = Group::new("model", store, &config.training, true)?;
-    let mut step = Step::new(voice, vec![group], &config.training, Scale::new(kind, device), device)?;
+    let mut step = Step::new(voice, vec![group], &config.training, kind, device)?;
     step.slow_down(around.delays)?;
     let durations = data.durations.as_ref().map(|durations| durations.fingerprint());
     let mut state = match start {

@@ -1,12 +1,13 @@
 //! The generator: ConvNeXt blocks over frames (Liu et al. 2022, in one dimension), then for each frame the logarithm of
 //! the magnitudes and the phases of a spectrum. As in Vocos.
 
-use super::conv::Conv;
 use super::istft::Istft;
 use crate::config;
+use crate::model::conv::Conv;
 use crate::model::layers::{LayerNorm, Linear};
 use tch::nn::{Init, Path};
 use tch::{Device, Kind, Tensor};
+use torchx::narrowed;
 
 /// Log-mel values of speech lie around this mean with about this deviation; the first norm evens out what remains.
 const USUAL_MEL: (f64, f64) = (-5.0, 2.0);
@@ -101,7 +102,7 @@ impl Block {
     fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let local = along_time(&self.depthwise, x, mask);
         let wide = self.widen.forward(&self.norm.forward(&local)).gelu("tanh");
-        x + self.narrow.forward(&wide) * self.scale.to_kind(x.kind())
+        x + self.narrow.forward(&wide) * narrowed(&self.scale, x.kind())
     }
 }
 

@@ -4,9 +4,9 @@
 //!
 //! Narrower than in the papers: about 0.1 million multiplications a sample instead of 0.7, for training in minutes.
 
-use super::conv::Conv;
 use crate::config;
 use crate::feed::stft;
+use crate::model::conv::Conv;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
 

@@ -4,7 +4,6 @@
 //! It is trained as a duel: the generator brings mel frames back to sound, the judges learn to tell that sound from
 //! recordings, and the generator learns from what they notice.
 
-mod conv;
 mod duel;
 mod generator;
 mod istft;

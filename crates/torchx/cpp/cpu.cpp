@@ -6,14 +6,18 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 #include <vector>
@@ -36,6 +40,38 @@ std::vector<Tensor> list(const Tensor* const* tensors, size_t count) {
   return values;
 }
 
+// One node for all parameters: one launch forward and one backward for many tensors, instead of two for each.
+struct Narrow : torch::autograd::Function<Narrow> {
+  static std::vector<Tensor> forward(torch::autograd::AutogradContext* context, at::TensorList params,
+                                     at::ScalarType kind) {
+    context->set_materialize_grads(false);  // a copy that nobody used has no gradient
+    context->saved_data["kind"] = params[0].scalar_type();
+    std::vector<Tensor> copies;
+    for (auto& param : params) copies.push_back(at::empty_like(param, param.options().dtype(kind)));
+    at::_foreach_copy_(copies, params);
+    return copies;
+  }
+
+  static std::vector<Tensor> backward(torch::autograd::AutogradContext* context, std::vector<Tensor> grads) {
+    auto kind = context->saved_data["kind"].toScalarType();
+    std::vector<Tensor> wide(grads.size() + 1), from, to;  // and none for `kind`
+    for (size_t i = 0; i < grads.size(); ++i) {
+      auto& grad = grads[i];
+      if (!grad.defined()) continue;
+      // In one piece, like the parameter: LibTorch then keeps it as the gradient without a copy.
+      wide[i] = at::empty(grad.sizes(), grad.options().dtype(kind));
+      if (grad.is_contiguous()) {
+        from.push_back(grad);
+        to.push_back(wide[i]);
+      } else {  // one odd layout among them would send all through single copies
+        wide[i].copy_(grad);
+      }
+    }
+    if (!to.empty()) at::_foreach_copy_(to, from);
+    return wide;
+  }
+};
+
 std::optional<double> optional(const double* value) {
   return value ? std::optional<double>(*value) : std::nullopt;
 }
@@ -57,6 +93,22 @@ char* torchx_zero_grad(const Tensor* const* params, size_t count) {
     at::NoGradGuard no_grad;
     auto grads = gradients(params, count);
     if (!grads.empty()) at::_foreach_zero_(grads);
+  });
+}
+
+char* torchx_drop_grad(const Tensor* const* params, size_t count) {
+  return guarded([&] {
+    for (size_t i = 0; i < count; ++i) params[i]->mutable_grad().reset();
+  });
+}
+
+// `copies` has room for `count` new tensors, each of the kind of `like`. All parameters are of one kind.
+char* torchx_narrow(const Tensor* const* params, size_t count, const Tensor* like, Tensor** copies) {
+  return guarded([&] {
+    if (!count) return;
+    auto all = list(params, count);
+    auto made = Narrow::apply(at::TensorList(all), like->scalar_type());
+    for (size_t i = 0; i < count; ++i) copies[i] = new Tensor(std::move(made[i]));
   });
 }
 

@@ -5,7 +5,7 @@
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Error;
-use crate::ffi::{check, raw, raws, torchx_adamw, torchx_zero_grad};
+use crate::ffi::{check, raw, raws, torchx_adamw, torchx_drop_grad, torchx_zero_grad};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
@@ -75,6 +75,14 @@ impl AdamW {
         let params = raws(self.params());
         // SAFETY: live tensors and their count.
         check(unsafe { torchx_zero_grad(params.as_ptr(), params.len()) })
+    }
+
+    /// Gradients are given up: the next backward pass hands its own over instead of adding to them, a kernel less for
+    /// each. A captured step may do so where it has its backward pass and its update in one graph.
+    pub fn drop_grad(&self) -> Result<(), Error> {
+        let params = raws(self.params());
+        // SAFETY: live tensors and their count.
+        check(unsafe { torchx_drop_grad(params.as_ptr(), params.len()) })
     }
 
     /// From the next step on, a captured one too. The host does not wait.
@@ -265,6 +273,18 @@ mod tests {
         optimizer.step(None).unwrap();
         assert_eq!(value(&unused), 1.0);
         assert!(value(&a) != 1.0);
+    }
+
+    #[test]
+    fn dropped_gradients_are_not_added_to() {
+        let a = param(1.0);
+        let optimizer = optimizer(&[(&a, true)]);
+        for _ in 0..2 {
+            backward([&a]);
+            assert_eq!(a.grad().double_value(&[0, 0]), -4.0);
+            optimizer.drop_grad().unwrap();
+            assert!(!a.grad().defined());
+        }
     }
 
     #[test]

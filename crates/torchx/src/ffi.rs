@@ -22,6 +22,13 @@ unsafe extern "C" {
     pub(crate) fn torchx_copy_async(dst: *const RawTensor, src: *const RawTensor) -> Message;
     pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
     pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
+    pub(crate) fn torchx_drop_grad(params: *const *const RawTensor, count: usize) -> Message;
+    pub(crate) fn torchx_narrow(
+        params: *const *const RawTensor,
+        count: usize,
+        like: *const RawTensor,
+        copies: *mut *mut RawTensor,
+    ) -> Message;
     pub(crate) fn torchx_scale_grad(params: *const *const RawTensor, count: usize, factor: *const RawTensor)
     -> Message;
     pub(crate) fn torchx_lerp(

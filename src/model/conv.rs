@@ -1,9 +1,10 @@
 //! Convolutions on padded batches, `[batch, channels, time]` or `[batch, channels, time, frequency]`. Weights are f32 and
 //! are cast to the kind of the input.
 
-use crate::model::layers::uniform_by_fan_in;
+use super::layers::uniform_by_fan_in;
 use tch::Tensor;
 use tch::nn::{Init, Path};
+use torchx::narrowed;
 
 /// Tensor cores take 16-bit channels by eights.
 const CHANNEL_UNIT: i64 = 8;
@@ -33,7 +34,7 @@ impl Conv {
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        let (weight, bias) = (self.weight.to_kind(x.kind()), self.bias.to_kind(x.kind()));
+        let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
         if self.groups > 1 {
             return self.convolve(x, &weight, &bias);
         }

@@ -1,0 +1,125 @@
+//! Parameters in a narrower kind, for mixed precision. Cast layer by layer, each costs a kernel forward and one backward;
+//! cast together, all cost a few.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::error::Error;
+use crate::ffi::{check, raw, raws, torchx_narrow};
+
+thread_local! {
+    /// By where the parameter lies, which is what a layer and an optimizer have in common.
+    static COPIES: RefCell<HashMap<usize, Tensor>> = RefCell::default();
+}
+
+/// Narrow copies of parameters, which the layers of this thread find until it is dropped. They are as the parameters
+/// were when it was made, and hand their gradients on to them.
+#[must_use]
+pub struct Narrowed(());
+
+impl Narrowed {
+    /// Parameters of one kind, on one device. There is one `Narrowed` at a time in a thread.
+    pub fn new<'a>(params: impl IntoIterator<Item = &'a Tensor>, kind: Kind) -> Result<Self, Error> {
+        let params: Vec<&Tensor> = params.into_iter().filter(|param| param.kind() != kind).collect();
+        let (pointers, mut copies) = (raws(params.iter().copied()), vec![std::ptr::null_mut(); params.len()]);
+        let like = Tensor::f_empty([0], (kind, Device::Cpu))?;
+        // SAFETY: live tensors, their count, and room for as many new ones.
+        check(unsafe { torchx_narrow(pointers.as_ptr(), params.len(), raw(&like), copies.as_mut_ptr()) })?;
+        // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+        let copies = copies.into_iter().map(|copy| unsafe { Tensor::from_ptr(copy.cast()) });
+        let known = params.iter().map(|param| param.data_ptr() as usize).zip(copies).collect();
+        COPIES.with_borrow_mut(|copies| {
+            assert!(copies.is_empty(), "one set of narrow copies at a time");
+            *copies = known;
+        });
+        Ok(Narrowed(()))
+    }
+}
+
+impl Drop for Narrowed {
+    fn drop(&mut self) {
+        COPIES.take();
+    }
+}
+
+/// The parameter in this kind: its copy where there is one, else a cast of its own. A parameter that is held, because it
+/// shall not learn, has no gradient this way either.
+pub fn narrowed(param: &Tensor, kind: Kind) -> Tensor {
+    let copy = COPIES.with_borrow(|copies| {
+        let copy = copies.get(&(param.data_ptr() as usize)).filter(|copy| copy.kind() == kind)?;
+        Some(if param.requires_grad() { copy.shallow_clone() } else { copy.detach() })
+    });
+    copy.unwrap_or_else(|| param.to_kind(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(shape: &[i64]) -> Tensor {
+        Tensor::randn(shape, (Kind::Float, Device::Cpu)).set_requires_grad(true)
+    }
+
+    /// A gradient in one piece, one that is not, and one that comes twice.
+    fn product(weights: &[Tensor], x: &Tensor) -> Tensor {
+        let narrow = |i: usize| narrowed(&weights[i], Kind::BFloat16);
+        let y = x.matmul(&narrow(0)).matmul(&narrow(1).transpose(0, 1)) * narrow(2);
+        (y + narrow(2)).square().sum(Kind::Float)
+    }
+
+    #[test]
+    fn copies_have_the_values_and_gradients_of_single_casts() {
+        let weights = [drawn(&[4, 6]), drawn(&[5, 6]), drawn(&[5]), drawn(&[3])];
+        let x = drawn(&[7, 4]).detach().to_kind(Kind::BFloat16);
+        let learn = || {
+            let loss = product(&weights, &x);
+            loss.backward();
+            let taken: Vec<Tensor> = weights.iter().map(|weight| weight.grad().copy()).collect();
+            weights.iter().for_each(|weight| weight.shallow_clone().zero_grad());
+            (loss.double_value(&[]), taken)
+        };
+        // The fourth is not used, and so has no gradient; `zero_grad` and `copy` want one.
+        weights[3].sum(Kind::Float).backward();
+        weights[3].shallow_clone().zero_grad();
+        let (plain, by_cast) = learn();
+        let (together, by_copy) = {
+            let _copies = Narrowed::new(&weights, Kind::BFloat16).unwrap();
+            learn()
+        };
+        assert_eq!(plain, together);
+        for (cast, copy) in by_cast.iter().zip(&by_copy) {
+            assert_eq!((copy.kind(), copy.is_contiguous()), (Kind::Float, true));
+            assert!(cast.allclose(copy, 1e-2, 1e-2, false), "{cast} {copy}");
+        }
+        assert_eq!(learn().0, plain);
+    }
+
+    #[test]
+    fn held_parameters_learn_nothing() {
+        let weights = [drawn(&[3, 3]), drawn(&[3, 3])];
+        let _copies = Narrowed::new(&weights, Kind::BFloat16).unwrap();
+        let _ = weights[0].set_requires_grad(false);
+        let y = narrowed(&weights[0], Kind::BFloat16).matmul(&narrowed(&weights[1], Kind::BFloat16));
+        y.sum(Kind::Float).backward();
+        assert!(!weights[0].grad().defined() && weights[1].grad().defined());
+    }
+
+    #[test]
+    fn two_backward_passes_may_share_the_copies() {
+        let weights = [drawn(&[2, 2]), drawn(&[2, 2])];
+        let _copies = Narrowed::new(&weights, Kind::BFloat16).unwrap();
+        for weight in &weights {
+            narrowed(weight, Kind::BFloat16).sum(Kind::Float).backward();
+        }
+        assert!(weights.iter().all(|weight| weight.grad().double_value(&[1, 1]) == 1.0));
+    }
+
+    #[test]
+    fn parameters_of_that_kind_need_no_copy() {
+        let weight = drawn(&[2]);
+        let _copies = Narrowed::new([&weight], Kind::Float).unwrap();
+        assert_eq!(narrowed(&weight, Kind::Float).data_ptr(), weight.data_ptr());
+    }
+}
