@@ -690,6 +690,15 @@ fn a_voice_is_held_against_recordings_that_it_never_heard() {
     assert_eq!(journal(), before);
     let other = bench.error(&more(&["--seed", "1", "-o", "held"]));
     assert!(other.contains("another voice, or with other settings"), "{other}");
+
+    // The recordings through the vocoder (here Griffin-Lim) stay as long as they are, and much closer than speech.
+    let copy = ["eval", "--checkpoint", "run", "--data", "corpus", "--part", "all", "--limit", "3", "--copy", "--json"];
+    let copied = json(&bench.ok(&[&copy[..], &["-o", "copied"]].concat()));
+    let figure = |report: &serde_json::Value, name: &str| report["figures"][name]["mean"].as_f64().unwrap();
+    let distortion = |report| figure(report, "mel_cepstral_distortion_db");
+    assert!((figure(&copied, "duration_ratio") - 1.0).abs() < 0.02, "{copied}");
+    assert!(distortion(&copied) < 0.7 * distortion(&all), "{} {}", distortion(&copied), distortion(&all));
+    assert!(bench.error(&[&copy[..], &["-o", "all"]].concat()).contains("another voice, or with other settings"));
 }
 
 #[test]

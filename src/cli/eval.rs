@@ -6,8 +6,10 @@ use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say};
 use crate::config::{Config, Overrides};
 use crate::corpus;
-use crate::synth::{Options, Synthesizer};
-use crate::tools::eval::{self, Case, Choice, Clip, Folder, Part, Recogniser, Report, Settings, Spoken, Wanted};
+use crate::synth::Synthesizer;
+use crate::tools::eval::{
+    self, Case, Choice, Clip, Folder, Manner, Part, Recogniser, Report, Settings, Spoken, Wanted,
+};
 use crate::train::checkpoint::{Checkpoint, RunKind};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -39,6 +41,9 @@ pub struct Args {
     /// Speak each in the voice of another recording of its speaker [default: the checkpoint's own voice]
     #[arg(long)]
     clone: bool,
+    /// Put the recordings through the vocoder instead of speaking: the best that any voice can sound with it
+    #[arg(long, conflicts_with_all = ["clone", "steps", "temperature", "guidance", "seed"])]
+    copy: bool,
     /// Recogniser: a program that is run for each file, `prog {wav}`, and prints what it hears; or, without `{wav}`, once,
     /// with a path a line on standard input, and prints lines `path|text`
     #[arg(long, value_name = "COMMAND")]
@@ -73,12 +78,12 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     notes.iter().for_each(|note| say(format!("note: {note}")));
     let voice = args.voice.load()?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let options = args.flow.options();
-    let settings = Settings::of(args.voice.checkpoint(), args.voice.vocoder(), args.voice.device()?, &options)?;
+    let manner = if args.copy { Manner::Copy } else { Manner::Speak(args.flow.options()) };
+    let settings = Settings::of(args.voice.checkpoint(), args.voice.vocoder(), args.voice.device()?, manner)?;
     let mut folder = Folder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();
-    let speech = Speech { voice: &voice, config: &config, options };
+    let speech = Speech { voice: &voice, config: &config, manner };
     let Some(spoken) = speech.all(&cases, &mut folder, &mut failures, stop) else { return Ok(None) };
     let Some(mut clips) = compare(&spoken, &folder, &mut failures, stop) else { return Ok(None) };
     if clips.is_empty() {
@@ -129,7 +134,7 @@ impl Args {
 struct Speech<'a> {
     voice: &'a Synthesizer,
     config: &'a Config,
-    options: Options,
+    manner: Manner,
 }
 
 impl Speech<'_> {
@@ -157,11 +162,13 @@ impl Speech<'_> {
     }
 
     fn one(&self, case: &Case, folder: &mut Folder, warm: &mut bool) -> Result<Spoken> {
-        if !std::mem::replace(warm, true) {
+        if let Manner::Speak(options) = self.manner
+            && !std::mem::replace(warm, true)
+        {
             // The first sentence pays for what is set up once; its time says nothing of the voice.
-            eval::timed(case, self.voice, &self.options)?;
+            eval::timed(case, self.voice, &options)?;
         }
-        folder.speak(case, self.voice, &self.options, self.config)
+        folder.speak(case, self.voice, self.manner, self.config)
     }
 }
 

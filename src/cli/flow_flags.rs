@@ -8,7 +8,7 @@ pub struct FlowFlags {
     /// Scale of the noise that speech is made from: lower is flatter
     #[arg(long, default_value_t = Options::default().sampling.temperature, allow_negative_numbers = true, value_parser = within::<0, 200>)]
     temperature: f64,
-    /// Pull towards text and speaker: above 1 is clearer and less varied, and takes twice the time
+    /// Pull towards text and speaker: more is clearer and less varied; 1 is none, in half the time
     #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = within::<0, 1000>)]
     guidance: f64,
     /// Steps along the flow: more is finer and slower

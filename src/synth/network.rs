@@ -169,6 +169,14 @@ impl Network {
         Ok(self.sounder.cut(&outputs[0], &axis.spans, self.hop_samples))
     }
 
+    /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.
+    pub fn vocode(&self, log_mel: &Tensor) -> Vec<f32> {
+        let frames = log_mel.size()[0];
+        let mask = Tensor::ones([frames, 1], (Kind::Float, self.device));
+        let whole = Span { start: 0, len: frames as usize };
+        self.sounder.cut(&self.sounder.packed(log_mel, &mask), &[whole], self.hop_samples).remove(0)
+    }
+
     fn moved(&self, ints: &[i32]) -> Tensor {
         Tensor::from_slice(ints).to_device(self.device)
     }

@@ -16,7 +16,7 @@ pub use choice::{Case, Choice, Part, Wanted};
 pub use compare::{Comparison, Figures};
 pub use recogniser::Recogniser;
 pub use report::{Clip, Heard, Report, Summary, Transcript};
-pub use speech::{Folder, Settings, Spoken, timed};
+pub use speech::{Folder, Manner, Settings, Spoken, timed};
 
 use crate::corpus::Utterance;
 use anyhow::{Context, Result};

@@ -3,6 +3,7 @@
 use super::Case;
 use crate::audio::{self, Resampler, write_wav};
 use crate::config::Config;
+use crate::model::Sampling;
 use crate::synth::voice::fingerprint;
 use crate::synth::{Options, Request, Synthesizer};
 use crate::train::checkpoint::{Checkpoint, weights_file};
@@ -18,6 +19,15 @@ const SETTINGS: &str = "settings.json";
 const JOURNAL: &str = "spoken.jsonl";
 const REPORT: &str = "report.json";
 
+/// How the files of `spoken` come about.
+#[derive(Clone, Copy, Debug)]
+pub enum Manner {
+    /// From the text.
+    Speak(Options),
+    /// From the recording's own mel frames: what the vocoder alone makes of speech.
+    Copy,
+}
+
 /// What decides how sentences sound, and how fast: speech in one folder was made with the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -25,6 +35,12 @@ pub struct Settings {
     pub voice: String,
     pub vocoder: Option<String>,
     pub device: String,
+    /// None: recordings through the vocoder.
+    pub speaking: Option<Speaking>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Speaking {
     pub steps: usize,
     pub temperature: f64,
     pub guidance: f64,
@@ -32,20 +48,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn of(voice: &Path, vocoder: Option<&Path>, device: tch::Device, options: &Options) -> Result<Self> {
+    pub fn of(voice: &Path, vocoder: Option<&Path>, device: tch::Device, manner: Manner) -> Result<Self> {
         let name = |path: &Path| -> Result<String> {
             let weights = weights_file(Checkpoint::open(path)?.folder(), "model");
             Ok(fingerprint(&weights)?.to_hex()[..16].to_owned())
         };
-        Ok(Settings {
-            voice: name(voice)?,
-            vocoder: vocoder.map(name).transpose()?,
-            device: format!("{device:?}"),
-            steps: options.sampling.steps,
-            temperature: options.sampling.temperature,
-            guidance: options.sampling.guidance,
-            seed: options.seed,
-        })
+        let speaking = match manner {
+            Manner::Copy => None,
+            Manner::Speak(Options { sampling: Sampling { steps, temperature, guidance }, seed, .. }) => {
+                Some(Speaking { steps, temperature, guidance, seed })
+            }
+        };
+        let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
+        Ok(Settings { voice, vocoder, device: format!("{device:?}"), speaking })
     }
 }
 
@@ -130,7 +145,7 @@ impl Folder {
     }
 
     /// Speaks a sentence, and puts its recording beside it, as training hears that.
-    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, options: &Options, config: &Config) -> Result<Spoken> {
+    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: Manner, config: &Config) -> Result<Spoken> {
         let wave = audio::prepare(
             audio::decode(&case.utterance.audio)?,
             &mut Resampler::default(),
@@ -139,7 +154,13 @@ impl Folder {
             config.data.normalize_audio.then_some(config.data.loudness_lufs),
         )?;
         write_wav(&self.recorded(&case.name), &wave.samples, wave.rate_hz)?;
-        let (samples, taken_s) = timed(case, voice, options)?;
+        let (samples, taken_s) = match manner {
+            Manner::Speak(options) => timed(case, voice, &options)?,
+            Manner::Copy => {
+                let start = Instant::now();
+                (voice.copy(&wave)?, start.elapsed().as_secs_f64())
+            }
+        };
         write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
         let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
         let (text, language) = (case.utterance.text.clone(), case.utterance.language.clone());
