@@ -410,6 +410,40 @@ fn many_texts_are_spoken_and_a_second_run_keeps_them() {
     assert_eq!(tally(), [0, 4, 3]);
 }
 
+/// Stands for espeak-ng, and dies of one word.
+const FRAGILE_READER: &str = r#"#!/bin/sh
+case "$*" in *--version*) echo "eSpeak NG text-to-speech: 1.51  Data at: /"; exit 0;; esac
+while IFS= read -r line; do
+    case "$line" in
+        *poison*) exit 1;;
+        *zyxwv*) echo zyxwv;;
+        *) echo "tɛst əv wɜːdz";;
+    esac
+done
+"#;
+
+#[test]
+fn a_text_that_cannot_be_read_to_its_end_takes_no_other_with_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::with_corpus();
+    fs::create_dir(bench.path("bin")).unwrap();
+    fs::write(bench.path("bin/espeak-ng"), FRAGILE_READER).unwrap();
+    fs::set_permissions(bench.path("bin/espeak-ng"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bench.path("bin").display(), std::env::var("PATH").unwrap());
+    let run = |args: &[&str]| bench.command(args).env("PATH", &path).output().unwrap();
+    let train = bench.train("run", &["--steps", "2"]);
+    let trained = run(&train.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(trained.status.success() && stderr(&trained).contains("phonemes"), "{}", stderr(&trained));
+
+    let lines = "bad|This sentence is fine, and long enough to stand alone. This one has poison in it, and it ends here.\n\
+                 good|This sentence is fine, and long enough to stand alone. So is this one, which comes behind it.";
+    fs::write(bench.path("list"), lines).unwrap();
+    let spoken = run(&["synth", "--checkpoint", "run", "--steps", "1", "--batch", "list", "-o", "out"]);
+    assert_eq!(spoken.status.code(), Some(1), "{}", stderr(&spoken));
+    assert!(stderr(&spoken).contains("list:1: ") && stderr(&spoken).contains("espeak-ng"), "{}", stderr(&spoken));
+    assert_eq!(files(&bench.path("out")), ["good.wav"]);
+}
+
 #[test]
 fn voices_are_made_mixed_and_belong_to_their_model() {
     let bench = Bench::with_corpus();

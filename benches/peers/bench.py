@@ -152,6 +152,13 @@ def flops(size, search, batches, device):
     return total / len(batches)
 
 
+def flops_per_frame(size, search, rng, device, utterances=24):
+    """What a frame of speech costs where nothing is padded: utterances alone."""
+    alone = [batch(rng, 1, device) for _ in range(utterances)]
+    frames = sum(int(one.frame_lens_host.sum()) for one in alone)
+    return flops(size, search, alone, device) * utterances / frames
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
@@ -170,12 +177,13 @@ def main():
     ceiling, rows = matmul_ceiling(device), []
     for size in args.sizes:
         work = flops(size, searches[args.search[0]], batches, device)
+        per_frame = flops_per_frame(size, searches[args.search[0]], np.random.default_rng(2), device)
         for mode in args.modes:
             for name, search in searches.items():
                 torch._dynamo.reset()
                 trainer = Trainer(size, mode, search, device)
                 row = {"size": size, "mode": mode, "search": name,
-                       "parameters": sum(p.numel() for p in trainer.parameters), "step_gflop": work / 1e9}
+                       "parameters": sum(p.numel() for p in trainer.parameters), "step_gflop": work / 1e9, "gflop_per_speech_frame": per_frame / 1e9}
                 row |= measure(trainer, batches, args.steps)
                 row["mfu"] = work / (row["step_ms"] / 1e3) / (ceiling * 1e12)
                 print(json.dumps(row), file=sys.stderr)

@@ -139,7 +139,7 @@ fn speak_one(
     let bar = progress::bar(100, "speaking");
     let mut first_audio_s = None;
     while !utterance.is_done() && !stop.load(Ordering::Relaxed) {
-        let samples = synthesizer.advance(&mut [&mut utterance])?.remove(0);
+        let samples = synthesizer.advance(&mut [&mut utterance])?.remove(0)?;
         sink.push(&samples)?;
         if !samples.is_empty() && first_audio_s.is_none() {
             first_audio_s = Some(start.elapsed().as_secs_f64());

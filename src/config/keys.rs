@@ -37,7 +37,6 @@ const MODEL: &[Key] = &[
     whole("vocoder_dim", 8, 8_192),
     whole("vocoder_layers", 1, 128),
     real("dropout", Included(0.0), Excluded(1.0)),
-    real("duration_dropout", Included(0.0), Excluded(1.0)),
     real("condition_dropout", Included(0.0), Excluded(1.0)),
     whole("draws_per_item", 1, 64),
     real("contrastive_weight", Included(0.0), Included(1_000.0)),

@@ -43,8 +43,6 @@ pub struct Model {
     pub vocoder_dim: i64,
     pub vocoder_layers: i64,
     pub dropout: f64,
-    /// Of the duration predictor, which knows texts by heart long before the rest does.
-    pub duration_dropout: f64,
     /// Share of utterances whose decoder is told nothing, which is what guidance compares with.
     pub condition_dropout: f64,
     /// Points on the flow that each loaded utterance trains.

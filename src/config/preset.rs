@@ -50,7 +50,6 @@ fn model(size: Size) -> Model {
         vocoder_dim,
         vocoder_layers,
         dropout: 0.05,
-        duration_dropout: 0.5,
         condition_dropout: 0.1,
         draws_per_item: 1,
         contrastive_weight: 0.0,

@@ -175,7 +175,7 @@ impl DurationPredictor {
             voice: config.clones().then(|| VoiceInput::new(&path / "voice", config, dim)),
             layers: (0..2).map(layer).collect(),
             out: Linear::new(&path / "out", dim, 1),
-            dropout: config.duration_dropout,
+            dropout: config.dropout,
         }
     }
 

@@ -115,7 +115,10 @@ impl Worker {
         let spoken = torchx::catch(|| self.voice.advance(&mut utterances)).map_err(Into::into).flatten();
         self.metrics.passes.fetch_add(1, Ordering::Relaxed);
         match spoken {
-            Ok(pieces) => speaking.iter_mut().zip(pieces).for_each(|(turn, samples)| turn.deliver(samples, self)),
+            Ok(pieces) => speaking.iter_mut().zip(pieces).for_each(|(turn, piece)| match piece {
+                Ok(samples) => turn.deliver(samples, self),
+                Err(error) => turn.fail(&error, self),
+            }),
             Err(error) => speaking.iter_mut().for_each(|turn| turn.fail(&error, self)),
         }
     }

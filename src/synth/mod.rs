@@ -45,7 +45,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // Guidance of 2 takes a quarter of the wrong words away for twice the work: docs/results.md.
+        // Guidance of 2 takes a tenth to a quarter of the wrong words away for twice the work: docs/results.md.
         let sampling = Sampling { steps: 10, temperature: 0.667, guidance: 2.0 };
         Options { sampling, speed: 1.0, seed: 0, early: false }
     }
@@ -247,22 +247,22 @@ impl Synthesizer {
     }
 
     /// Speaks the next clause of each, all in one packed forward pass; each one's samples that are final now (may be
-    /// empty).
-    pub fn advance(&self, utterances: &mut [&mut Utterance]) -> Result<Vec<Vec<f32>>> {
+    /// empty). One whose text cannot be read any further ends with an error of its own, and the others go on.
+    pub fn advance(&self, utterances: &mut [&mut Utterance]) -> Result<Vec<Result<Vec<f32>>>> {
         let clauses: Vec<&Clause> = utterances.iter().filter_map(|utterance| utterance.next()).collect();
         let mut waves = self.network.speak(&clauses)?.into_iter();
         let speak = |utterance: &mut &mut Utterance| match utterance.is_done() {
             true => Ok(Vec::new()),
             false => utterance.take(waves.next().expect("one for each clause"), self),
         };
-        utterances.iter_mut().map(speak).collect()
+        Ok(utterances.iter_mut().map(speak).collect())
     }
 
     pub fn speak(&self, request: &Request) -> Result<Spoken> {
         let mut utterance = self.begin(request)?;
         let mut samples = Vec::new();
         while !utterance.is_done() {
-            samples.extend(self.advance(&mut [&mut utterance])?.remove(0));
+            samples.extend(self.advance(&mut [&mut utterance])?.remove(0)?);
         }
         let (peak, limited_db) = (utterance.peak(), utterance.limited_db());
         Ok(Spoken { samples, peak, limited_db, notes: utterance.notes() })

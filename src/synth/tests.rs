@@ -45,7 +45,7 @@ fn together(synthesizer: &Synthesizer, requests: &[Request]) -> Vec<Vec<f32>> {
     let mut spoken = vec![Vec::new(); requests.len()];
     while utterances.iter().any(|utterance| !utterance.is_done()) {
         let now = synthesizer.advance(&mut utterances.iter_mut().collect::<Vec<_>>()).unwrap();
-        spoken.iter_mut().zip(now).for_each(|(all, some)| all.extend(some));
+        spoken.iter_mut().zip(now).for_each(|(all, some)| all.extend(some.unwrap()));
     }
     spoken
 }
@@ -98,11 +98,11 @@ fn a_stream_begins_with_a_clause_and_says_all() {
         request("When the fox woke up, it was late in the day, and so it went on sleeping until the night.");
     request.options.early = true;
     let mut utterance = synthesizer.begin(&request).unwrap();
-    let first = synthesizer.advance(&mut [&mut utterance]).unwrap().remove(0);
+    let first = synthesizer.advance(&mut [&mut utterance]).unwrap().remove(0).unwrap();
     let first_s = first.len() as f64 / f64::from(synthesizer.rate_hz());
     assert!(first_s > 0.2 && !utterance.is_done());
     while !utterance.is_done() {
-        synthesizer.advance(&mut [&mut utterance]).unwrap();
+        synthesizer.advance(&mut [&mut utterance]).unwrap().remove(0).unwrap();
     }
     assert!(utterance.seconds() > 3.0 * first_s && utterance.progress() == 1.0);
 }

@@ -54,7 +54,7 @@ pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untra
     let first = || -> Result<f64> {
         let start = Instant::now();
         let mut utterance = synthesizer.begin(&request(true))?;
-        while synthesizer.advance(&mut [&mut utterance])?[0].is_empty() {}
+        while synthesizer.advance(&mut [&mut utterance])?.remove(0)?.is_empty() {}
         Ok(start.elapsed().as_secs_f64())
     };
     // Once to set libraries up, once more because the second time captures.
@@ -99,7 +99,8 @@ fn many(synthesizer: &Synthesizer, options: &Options, texts: usize) -> Result<f6
         |index: usize| synthesizer.begin(&Request { text: text(index), options: *options, ..Request::default() });
     let mut utterances: Vec<Utterance> = (0..texts).map(begin).collect::<Result<_>>()?;
     while utterances.iter().any(|utterance| !utterance.is_done()) {
-        synthesizer.advance(&mut utterances.iter_mut().collect::<Vec<_>>())?;
+        let spoken = synthesizer.advance(&mut utterances.iter_mut().collect::<Vec<_>>())?;
+        spoken.into_iter().collect::<Result<Vec<_>>>()?;
     }
     Ok(utterances.iter().map(Utterance::seconds).sum::<f64>() / start.elapsed().as_secs_f64())
 }

@@ -44,7 +44,7 @@ struct Job {
 
 /// What is being spoken.
 struct Speaking {
-    place: String,
+    line: usize,
     utterance: Utterance,
     file: FileWriter,
     path: PathBuf,
@@ -155,14 +155,22 @@ impl Batch<'_> {
             }
             let mut utterances: Vec<&mut Utterance> = speaking.iter_mut().map(|one| &mut one.utterance).collect();
             let spoken = self.synthesizer.advance(&mut utterances)?;
+            let mut broken = Vec::new();
             for (one, samples) in speaking.iter_mut().zip(spoken) {
-                one.file.push(&samples)?;
+                match samples {
+                    Ok(samples) => one.file.push(&samples)?,
+                    Err(error) => broken.push((one.line, error)),
+                }
+            }
+            for (line, error) in broken {
+                speaking.retain(|one| one.line != line); // its file was never whole, and goes
+                self.refuse(line, &error);
             }
             for one in speaking.extract_if(.., |one| one.utterance.is_done()) {
                 self.tally.seconds += one.utterance.seconds();
                 self.tally.spoken += 1;
                 for note in one.utterance.notes() {
-                    self.bar.suspend(|| say(format!("{}: note: {note}", one.place)));
+                    self.bar.suspend(|| say(format!("{}:{}: note: {note}", self.list.display(), one.line)));
                 }
                 one.file.finish()?;
                 self.bar.inc(1);
@@ -205,7 +213,7 @@ impl Batch<'_> {
         let begun = self.request(job).and_then(|request| self.synthesizer.begin(&request));
         let begun = begun.and_then(|utterance| {
             let file = FileWriter::create(&path, format, self.synthesizer.rate_hz())?;
-            Ok(Speaking { place: format!("{}:{line}", self.list.display()), utterance, file, path })
+            Ok(Speaking { line, utterance, file, path })
         });
         begun.map_err(|error| self.refuse(line, &error)).ok()
     }
