@@ -296,6 +296,13 @@ fn clients_that_do_not_read_hold_up_nobody() {
     assert_eq!(server.speak(&json!({ "input": "A fox." })).status, 200);
     // One that reads again gets the rest.
     assert!(Call::read_head(lazy.remove(0)).finish().whole);
+    // The others are gone after half a minute, and their places are free.
+    let standstill = Instant::now();
+    while server.figure("in_flight") > 0.0 {
+        assert!(standstill.elapsed() < Duration::from_secs(60), "they are still waited for");
+        thread::sleep(Duration::from_millis(500));
+    }
+    assert!(standstill.elapsed() > Duration::from_secs(5), "{:?}: they may only have been slow", standstill.elapsed());
 }
 
 #[test]
