@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use tch::{Device, Kind, Tensor};
 
@@ -17,7 +18,7 @@ thread_local! {
 /// Narrow copies of parameters, which the layers of this thread find until it is dropped. They are as the parameters
 /// were when it was made, and hand their gradients on to them.
 #[must_use]
-pub struct Narrowed(());
+pub struct Narrowed(PhantomData<*const ()>); // which keeps it in its thread
 
 impl Narrowed {
     /// Parameters of one kind, on one device. There is one `Narrowed` at a time in a thread.
@@ -34,7 +35,7 @@ impl Narrowed {
             assert!(copies.is_empty(), "one set of narrow copies at a time");
             *copies = known;
         });
-        Ok(Narrowed(()))
+        Ok(Narrowed(PhantomData))
     }
 }
 
