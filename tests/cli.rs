@@ -375,6 +375,8 @@ fn speech_of_any_length_goes_where_it_is_wanted() {
     speak_to("a.wav");
     let (raw, wav) = (fs::read(bench.path("a.raw")).unwrap(), fs::read(bench.path("a.wav")).unwrap());
     assert!(wav[44..] == raw && raw.len() as f64 == (made["seconds"].as_f64().unwrap() * 44_100.0).round());
+    let bare = bench.error(&["synth", "--checkpoint", "run", "Hello there."]);
+    assert!(bare.contains("a text goes behind --text"), "{bare}");
     let from_stdin = |more: &[&str]| {
         let mut command = bench.command(&synth(more));
         command.stdin(fs::File::open(bench.path("long.txt")).unwrap()).output().unwrap()
@@ -408,6 +410,17 @@ fn many_texts_are_spoken_and_a_second_run_keeps_them() {
     names.sort();
     assert_eq!(names, ["00008.flac", "a.flac", "b.flac"]);
     assert_eq!(tally(), [0, 4, 3]);
+}
+
+#[test]
+fn a_run_that_got_worse_says_where_it_was_best() {
+    let bench = Bench::with_corpus();
+    assert!(!bench.train_ok("run", &["--steps", "4"]).contains("best: "));
+    let told = bench.train_ok("run", &["--steps", "8", "--lr", "0.5", "--resume"]);
+    assert!(told.contains("best:        run/step-00000004, held out ") && told.contains("4 steps since"), "{told}");
+    let json = bench.train_ok("run", &["--steps", "9", "--resume", "--json"]);
+    let outcome: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&outcome["best"]["step"], &outcome["step"]), (&4.into(), &9.into()), "{json}");
 }
 
 /// Stands for espeak-ng, and dies of one word.

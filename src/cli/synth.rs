@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", group = "said", conflicts_with = "stream")]
     batch: Option<PathBuf>,
     /// Standard input holds what to say
-    #[arg(value_name = "-", value_parser = ["-"], group = "said", hide_possible_values = true)]
+    #[arg(value_name = "-", value_parser = dash, group = "said")]
     stdin: Option<String>,
     /// File to write, `-` for standard output; with --batch a folder [default: out.wav, or `spoken`]
     #[arg(short, long, value_name = "PATH", conflicts_with = "stream")]
@@ -65,6 +65,11 @@ pub struct Args {
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A text that stands alone is refused: behind `--reference` it would be taken for a recording.
+fn dash(text: &str) -> Result<String, &'static str> {
+    if text == "-" { Ok(text.into()) } else { Err("a text goes behind --text; - alone reads standard input") }
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {

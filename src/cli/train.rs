@@ -196,5 +196,9 @@ fn print(outcome: &Outcome, json: bool) -> Result<()> {
         print_line(format!("left out:    {failure}"))?;
     }
     print_line(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
+    if let Some(best) = outcome.best.as_ref().filter(|best| best.step < *step) {
+        let (path, loss, since) = (best.checkpoint.display(), best.validation_loss, step - best.step);
+        print_line(format!("best:        {path}, held out {loss:.3}; {since} steps since then have not lowered it"))?;
+    }
     Ok(print_line(format!("TensorBoard: {}", outcome.log_dir.display()))?)
 }

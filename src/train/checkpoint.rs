@@ -322,6 +322,12 @@ impl Writer {
         Ok(place)
     }
 
+    /// The checkpoint that `best` points at, and its step.
+    pub fn best(&self) -> Option<(u64, PathBuf)> {
+        let name = fs::read_link(self.folder.join(BEST)).ok()?;
+        Some((step_of(name.to_str()?)?, self.folder.join(name)))
+    }
+
     /// Points `best` at a checkpoint; it is then kept whatever its age.
     pub fn mark_best(&self, checkpoint: &Path) -> Result<()> {
         let (fresh, link) = (self.folder.join(".step-best"), self.folder.join(BEST));
@@ -331,13 +337,12 @@ impl Writer {
     }
 
     fn prune(&self) -> Result<()> {
-        let best = fs::read_link(self.folder.join(BEST)).ok();
+        let best = self.best().map(|(step, _)| step);
         let steps = steps_in(&self.folder)?;
         let excess = steps.len().saturating_sub(self.keep);
-        for (_, path) in steps.into_iter().take(excess) {
-            if best.as_deref().map(Path::as_os_str) != path.file_name() {
-                fs::remove_dir_all(path)?;
-            }
+        let old = steps.into_iter().take(excess).filter(|(step, _)| Some(*step) != best);
+        for (_, path) in old {
+            fs::remove_dir_all(path)?;
         }
         Ok(())
     }
@@ -370,13 +375,16 @@ fn steps_in(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let entries = fs::read_dir(folder).with_context(|| format!("{}: cannot be read", folder.display()))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let step = name.to_str().and_then(|name| name.strip_prefix("step-")).and_then(|digits| digits.parse().ok());
-        if let Some(step) = step {
+        if let Some(step) = name.to_str().and_then(step_of) {
             found.push((step, entry.path()));
         }
     }
     found.sort();
     Ok(found)
+}
+
+fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix("step-")?.parse().ok()
 }
 
 fn write_parts<L: Learner>(

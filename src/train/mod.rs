@@ -78,8 +78,17 @@ pub struct Outcome {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
     pub validation_loss: Option<f64>,
+    /// Where the held-out loss was lowest, and how low; absent where nothing is held out.
+    pub best: Option<Best>,
     /// Clips that turned out to be damaged in the middle of the run, and were left out.
     pub failures: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub struct Best {
+    pub step: u64,
+    pub checkpoint: PathBuf,
+    pub validation_loss: f64,
 }
 
 /// What a run begins with.
@@ -172,6 +181,7 @@ fn run<L: Learner>(
         first_loss: None,
         last_loss: None,
         validation_loss: None,
+        best: None,
         failures: Vec::new(),
     };
     while !is_over(training, &state) && !outcome.interrupted {
@@ -219,6 +229,11 @@ fn run<L: Learner>(
         }
         logged.context("the run was saved and stopped, because its logs cannot be written\nhint: free some space, then go on with --resume")?;
     }
+    outcome.best = place.writer.best().zip(state.best_loss).map(|((step, checkpoint), validation_loss)| Best {
+        step,
+        checkpoint,
+        validation_loss,
+    });
     outcome.failures = feed.loader().failures().iter().map(|f| format!("{}: {}", f.path.display(), f.reason)).collect();
     Ok(outcome)
 }
