@@ -43,6 +43,12 @@ fn signal(config: &Config) -> (Tensor, Tensor) {
     (samples, log_mel)
 }
 
+/// As long as a segment: then there is but one to draw.
+fn one_segment(config: &Config) -> (Tensor, Tensor) {
+    let (samples, log_mel) = signal(config);
+    (samples.narrow(0, 0, 16 * 64), log_mel.narrow(0, 0, 16))
+}
+
 fn gradients(store: &VarStore) -> Vec<(String, Tensor)> {
     named_parameters(store).into_iter().map(|(name, tensor)| (name, tensor.grad().copy())).collect()
 }
@@ -134,6 +140,32 @@ fn judges_see_each_wave_alone() {
     }
 }
 
+/// In a step of mixed precision both sides' weights are cast together, before the judges learn and are held.
+#[test]
+fn weights_that_are_cast_together_learn_the_same() {
+    tch::set_num_threads(1);
+    let config = config();
+    let (samples, log_mel) = one_segment(&config);
+    let (generator, judges) = (VarStore::new(Device::Cpu), VarStore::new(Device::Cpu));
+    let duel = Duel::new(&generator, &judges, &config, Kind::BFloat16);
+    let parameters: Vec<Tensor> =
+        [&generator, &judges].into_iter().flat_map(named_parameters).map(|(_, tensor)| tensor).collect();
+    let learn = || {
+        let losses = duel.backward(&samples, &log_mel, &weight(1.0));
+        let gradients: Vec<Tensor> = parameters.iter().map(|parameter| parameter.grad().copy()).collect();
+        parameters.iter().for_each(|parameter| parameter.shallow_clone().zero_grad());
+        (losses, gradients)
+    };
+    let (losses, by_layer) = learn();
+    let _copies = torchx::Narrowed::new(&parameters, Kind::BFloat16).unwrap();
+    let (same_losses, together) = learn();
+    assert!(losses.allclose(&same_losses, 1e-3, 1e-3, false), "{losses} {same_losses}");
+    for (alone, together) in by_layer.iter().zip(&together) {
+        let error = (alone - together).norm().double_value(&[]) / alone.norm().double_value(&[]).max(1e-6);
+        assert!(error < 2e-2, "gradients of {:?} differ by {error:.1e} of their size", alone.size());
+    }
+}
+
 #[test]
 fn one_signal_can_be_learned_by_heart() {
     let config = config();
@@ -168,9 +200,7 @@ fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
     torchx::cuda::load().unwrap();
     torchx::require_full_f32().unwrap();
     let (config, gpu) = (config(), Device::Cuda(0));
-    let (samples, log_mel) = signal(&config);
-    // As long as a segment: then there is but one to draw.
-    let (samples, log_mel) = (samples.narrow(0, 0, 16 * 64), log_mel.narrow(0, 0, 16));
+    let (samples, log_mel) = one_segment(&config);
     let here = duel(&config, Device::Cpu);
     let there = duel(&config, gpu);
     for (from, to) in [(&here.0, &there.0), (&here.1, &there.1)] {
@@ -203,7 +233,11 @@ fn a_captured_pass_draws_new_segments_at_each_replay() {
     let (samples, log_mel) = signal(&config);
     let (samples, log_mel) = (samples.to_device(gpu), log_mel.to_device(gpu));
     let losses = Tensor::zeros([Duel::NAMES.len() as i64], (Kind::Float, gpu));
-    let pass = || losses.shallow_clone().copy_(&duel.backward(&samples, &log_mel, &weight(1.0)));
+    let parameters: Vec<Tensor> = [&generator, &judges].iter().flat_map(|store| store.trainable_variables()).collect();
+    let pass = || {
+        let _copies = torchx::Narrowed::new(&parameters, Kind::BFloat16).unwrap();
+        losses.shallow_clone().copy_(&duel.backward(&samples, &log_mel, &weight(1.0)));
+    };
     (0..3).for_each(|_| pass());
     let (graph, ()) = torchx::Graph::capture(gpu, None, || {
         pass();
