@@ -2,7 +2,7 @@
 
 use arrow_schema::ArrowError;
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -67,11 +67,17 @@ pub struct Failure {
     pub reason: String,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.reason)
+    }
+}
+
 /// The first of them, a line each.
 pub(crate) fn list(failures: &[Failure]) -> String {
     let mut text = String::new();
-    for Failure { path, reason, .. } in failures.iter().take(NAMED_FAILURES) {
-        let _ = write!(text, "\n  {}: {reason}", path.display());
+    for failure in failures.iter().take(NAMED_FAILURES) {
+        let _ = write!(text, "\n  {failure}");
     }
     if failures.len() > NAMED_FAILURES {
         let _ = write!(text, "\n  and {} more", failures.len() - NAMED_FAILURES);

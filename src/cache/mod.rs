@@ -59,7 +59,6 @@ use settings::Form;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::thread::available_parallelism;
 
 /// What `open` did.
 #[derive(Clone, Debug, Serialize)]
@@ -172,7 +171,7 @@ fn with_job<T>(
         language: &data.language,
         dir: kept.join(settings.folder()),
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
-        workers: data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from)),
+        workers: data.reading_workers(),
         max_failures: data.max_failures.of(utterances.len()),
         looked_at,
         progress,

@@ -68,7 +68,7 @@ impl Settings {
             format: FORMAT,
             rate_hz: data.sample_rate,
             trim_silence: data.trim_silence,
-            loudness_lufs: data.normalize_audio.then_some(data.loudness_lufs),
+            loudness_lufs: data.loudness(),
             mel: (data.cache_content == CacheContent::Mel).then_some(mel),
         }
     }

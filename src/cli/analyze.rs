@@ -4,6 +4,7 @@ use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
 use super::stand::{SimulateFlags, Stand};
+use super::within;
 use crate::corpus;
 use crate::tools::analyze::{self, Options, StepTime};
 use anyhow::Result;
@@ -19,10 +20,10 @@ pub struct Args {
     #[command(flatten)]
     run: RunFlags,
     /// Time of a training step; without it, a step of this run's voice is measured on a batch that stays
-    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    #[arg(long, value_name = "MS", value_parser = within(0.01..=600_000.0))]
     step_ms: Option<f64>,
     /// Seconds of each measurement; there are about ten
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = within(0.05..=600.0))]
     seconds: f64,
     /// Clips that are turned into features again, to see what that takes
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(4..))]
@@ -49,18 +50,4 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let options = Options { seconds: args.seconds, clips: args.clips.into() };
     let analysis = analyze::analyze(&around, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)
-}
-
-fn step_ms(text: &str) -> Result<f64, String> {
-    within(text, 0.01, 600_000.0)
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    within(text, 0.05, 600.0)
-}
-
-fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    let range = least..=most;
-    range.contains(&number).then_some(number).ok_or_else(|| format!("accepted: a number from {least} to {most}"))
 }

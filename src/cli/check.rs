@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::available_parallelism;
 
 const BAR_WIDTH: usize = 40;
 /// Speakers, languages, rates or characters that are listed; a Chinese corpus has thousands of the last.
@@ -44,7 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     flags.set("data.num_workers", args.num_workers);
     args.layout.set(&mut flags);
     let config = Config::resolve(args.config.as_deref(), flags)?;
-    let workers = config.data.num_workers.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
+    let workers = config.data.reading_workers();
     let stop = progress::stop_flag()?;
     let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
     let bar = progress::bar(corpus.utterances.len() as u64, "checking");

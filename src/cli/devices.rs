@@ -1,6 +1,7 @@
 //! `myxtts devices`: the GPUs, the paths between them, and the CPU.
 
 use crate::tools::devices::{self, Cpu, Gpu, Path, Pcie, Report};
+use crate::tools::report::counted;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ fn page(report: &Report) -> String {
 }
 
 fn cpu(cpu: &Cpu) -> String {
-    let cores = cpu.cores.map(|cores| format!("{cores} core{}", if cores == 1 { "" } else { "s" }));
+    let cores = cpu.cores.map(|cores| counted(cores, "core"));
     let memory = cpu.memory_total_bytes.map(|total| {
         let free = cpu.memory_available_bytes.map(|free| format!(", {} GiB available", gib(free)));
         format!("{} GiB memory{}", gib(total), free.unwrap_or_default())

@@ -83,7 +83,7 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let mut folder = Folder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();
-    let speech = Speech { voice: &voice, config: &config, manner };
+    let speech = Speech { voice: &voice, manner };
     let Some(spoken) = speech.all(&cases, &mut folder, &mut failures, stop) else { return Ok(None) };
     let Some(mut clips) = compare(&spoken, &folder, &mut failures, stop) else { return Ok(None) };
     if clips.is_empty() {
@@ -133,7 +133,6 @@ impl Args {
 
 struct Speech<'a> {
     voice: &'a Synthesizer,
-    config: &'a Config,
     manner: Manner,
 }
 
@@ -168,7 +167,7 @@ impl Speech<'_> {
             // The first sentence pays for what is set up once; its time says nothing of the voice.
             eval::timed(case, self.voice, &options)?;
         }
-        folder.speak(case, self.voice, self.manner, self.config)
+        folder.speak(case, self.voice, self.manner)
     }
 }
 

@@ -1,15 +1,16 @@
 //! How speech is drawn from noise: flags of every command that speaks.
 
+use super::within;
 use crate::model::Sampling;
-use crate::synth::Options;
+use crate::synth::{GUIDANCE, Options, TEMPERATURE};
 
 #[derive(clap::Args, Debug)]
 pub struct FlowFlags {
     /// Scale of the noise that speech is made from: lower is flatter
-    #[arg(long, default_value_t = Options::default().sampling.temperature, allow_negative_numbers = true, value_parser = within::<0, 200>)]
+    #[arg(long, default_value_t = Options::default().sampling.temperature, allow_negative_numbers = true, value_parser = within(TEMPERATURE))]
     temperature: f64,
     /// Pull towards text and speaker: more is clearer and less varied; 1 is none, in half the time
-    #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = within::<0, 1000>)]
+    #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = within(GUIDANCE))]
     guidance: f64,
     /// Steps along the flow: more is finer and slower
     #[arg(long, default_value_t = Options::default().sampling.steps as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -24,11 +25,4 @@ impl FlowFlags {
         let sampling = Sampling { steps: self.steps as usize, temperature: self.temperature, guidance: self.guidance };
         Options { sampling, seed: self.seed, ..Options::default() }
     }
-}
-
-/// A number from `LOW` to `HIGH` hundredths.
-pub fn within<const LOW: u32, const HIGH: u32>(text: &str) -> Result<f64, String> {
-    let (low, high) = (f64::from(LOW) / 100.0, f64::from(HIGH) / 100.0);
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (low..=high).contains(&value) { Ok(value) } else { Err(format!("accepted: {low} to {high}")) }
 }

@@ -31,6 +31,7 @@ use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
 /// Exit codes: 0 done; 1 done, with findings; 2 an error or wrong usage; 130 interrupted.
@@ -127,6 +128,15 @@ pub fn main() -> ExitCode {
 }
 
 /// A line for programs and people, on stdout. A full disk is then an error, not a panic.
+/// Takes numbers of a range.
+fn within(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+        let (low, high) = (range.start(), range.end());
+        if range.contains(&value) { Ok(value) } else { Err(format!("accepted: {low} to {high}")) }
+    }
+}
+
 fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }

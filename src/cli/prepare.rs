@@ -85,7 +85,7 @@ fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
         print_line(format!("damaged   {} files of features, built again", report.damaged_shards))?;
     }
     for failure in failures {
-        print_line(format!("failed    {}: {}", failure.path.display(), failure.reason))?;
+        print_line(format!("failed    {failure}"))?;
     }
     for problem in &corpus.problems {
         print_line(format!("left out  {problem}"))?;

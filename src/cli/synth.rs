@@ -3,11 +3,11 @@
 mod batch;
 mod sink;
 
-use super::flow_flags::{FlowFlags, within};
+use super::flow_flags::FlowFlags;
 use super::voice_flags::VoiceFlags;
-use super::{INTERRUPTED, print_line, progress, say, voice};
+use super::{INTERRUPTED, print_line, progress, say, voice, within};
 use crate::audio::Format;
-use crate::synth::{Options, Request, Synthesizer, Utterance};
+use crate::synth::{Options, Request, SPEED, Synthesizer, Utterance};
 use anyhow::{Context, Result};
 use serde_json::json;
 use sink::Sink;
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "reference")]
     voice: Option<PathBuf>,
     /// Above 1 is faster
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = within::<50, 200>)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = within(SPEED))]
     speed: f64,
     #[command(flatten)]
     flow: FlowFlags,

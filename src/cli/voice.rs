@@ -1,6 +1,6 @@
 //! `myxtts voice`: voices by example, in files.
 
-use super::{print_line, say};
+use super::{print_line, say, within};
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
 use crate::synth::voice::{VoiceFile, short};
@@ -59,7 +59,7 @@ enum What {
         a: PathBuf,
         b: PathBuf,
         /// 0 is the first, 1 the second
-        #[arg(long, default_value_t = 0.5, value_parser = weight)]
+        #[arg(long, default_value_t = 0.5, value_parser = within(0.0..=1.0))]
         weight: f64,
         /// File to write, or a name in `voices/`
         #[arg(short, long, value_name = "FILE")]
@@ -173,9 +173,4 @@ fn list(folder: &Path, json: bool) -> Result<()> {
         say(format!("{}: no voices in it", folder.display()));
     }
     Ok(())
-}
-
-fn weight(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("accepted: 0 to 1".into()) }
 }

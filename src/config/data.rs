@@ -110,13 +110,29 @@ impl Data {
         self.num_workers.unwrap_or_else(|| (cores() / 2).clamp(1, 8))
     }
 
+    /// The same; none where whoever asks for a batch makes it.
+    pub fn loader_workers(&self) -> usize {
+        if self.use_native_loading { self.workers() } else { 0 }
+    }
+
+    /// Threads that read recordings: nothing else runs then.
+    pub fn reading_workers(&self) -> usize {
+        self.num_workers.unwrap_or_else(cores)
+    }
+
+    /// What recordings are brought to; none leaves them as they are.
+    pub fn loudness(&self) -> Option<f64> {
+        self.normalize_audio.then_some(self.loudness_lufs)
+    }
+
     /// Assembled batches that wait in host memory.
     pub fn prefetch_depth(&self) -> usize {
         self.prefetch_buffer_size.unwrap_or_else(|| (64 / self.batch_size).clamp(2, 8))
     }
 }
 
-fn cores() -> usize {
+/// That this process may use.
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

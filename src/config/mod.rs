@@ -15,7 +15,7 @@ mod training;
 mod yaml;
 
 pub(crate) use accept::is_language;
-pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind};
+pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind, cores};
 pub use error::{Error, Origin};
 pub use flags::Overrides;
 pub use model::{Model, Size, VOICE_HEAD_CHANNELS};

@@ -5,7 +5,7 @@ use crate::cache::{Failure, list};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Where one batch is made by itself, its clips must be sound.
-    #[error("{}: {}", .0.path.display(), .0.reason)]
+    #[error("{0}")]
     Clip(Failure),
     #[error(
         "{} clips failed while training, and `max_failures` allows {max_failures}:{}\nhint: start again; the cache \

@@ -6,7 +6,7 @@ use super::worker::{Job, Order, PIECES_AHEAD, Piece};
 use super::{App, body, voices};
 use crate::audio::Format;
 use crate::model::Sampling;
-use crate::synth::{Options, Request};
+use crate::synth::{GUIDANCE, Options, Request, SPEED, TEMPERATURE};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -20,9 +20,6 @@ use tokio::sync::mpsc;
 
 /// Names that OpenAI's clients ask for; there is one model here.
 const OPENAI_MODELS: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
-const SPEED: RangeInclusive<f64> = 0.5..=2.0;
-const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
-const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 /// More is not heard, and would let one request hold up all others.
 const STEPS: RangeInclusive<usize> = 1..=100;
 /// Bare samples say nothing of their rate, and OpenAI's clients play them at this one.

@@ -25,6 +25,7 @@ use crate::vocoder::Vocoder;
 use anyhow::{Context, Result, ensure};
 use network::{Clause, Network};
 use sounder::Sounder;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -32,6 +33,11 @@ use voice::{Heard, Listener, VoiceFile};
 
 /// Enough of a text to tell its language.
 const LANGUAGE_SAMPLE: usize = 2000;
+
+/// What speech may be asked for with; beyond it none can be made out.
+pub const SPEED: RangeInclusive<f64> = 0.5..=2.0;
+pub const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
+pub const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -293,13 +299,13 @@ impl Synthesizer {
     }
 }
 
-/// Kind of the activations: bf16 where a GPU has units for it (Ampere was the first), f32 elsewhere.
+/// Kind of the activations: bf16 where a GPU has units for it, f32 elsewhere.
 fn speech_kind(device: Device) -> Result<Kind> {
     if device == Device::Cpu && std::env::var_os("OMP_NUM_THREADS").is_none() {
         // LibTorch counts the machine's cores; those that a container may use can be fewer, and then threads would wait
         // for each other.
-        tch::set_num_threads(std::thread::available_parallelism().map_or(1, |cores| cores.get() as i32));
+        tch::set_num_threads(crate::config::cores() as i32);
     }
-    let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.compute_capability.0 >= 8;
+    let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.has_bf16();
     Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }

@@ -148,11 +148,10 @@ impl<'a> Listener<'a> {
     /// Latents, and seconds of speech.
     pub fn hear_wave(&self, wave: Waveform) -> Result<(Tensor, f64)> {
         let data = &self.config.data;
-        let loudness = data.normalize_audio.then_some(data.loudness_lufs);
         let loud = |sample: &f32| sample.abs() > SILENCE;
         ensure!(wave.samples.iter().any(loud), "silence, so there is no voice in it");
         let mut resampler = audio::Resampler::default();
-        let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, loudness)?;
+        let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, data.loudness())?;
         let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);
         ensure!(
             seconds >= LEAST_HEARD_S,

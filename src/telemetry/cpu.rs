@@ -87,7 +87,7 @@ impl HostClock {
     }
 
     pub fn since(&self, earlier: &HostClock) -> HostLoad {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::config::cores();
         let wall_ns = (self.at - earlier.at).as_nanos().max(1) as f64;
         let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / wall_ns / cores as f64;
         let (busy, own) = (share(self.busy_ns, earlier.busy_ns), share(self.own_ns, earlier.own_ns));

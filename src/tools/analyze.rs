@@ -6,7 +6,7 @@ mod stages;
 pub use stages::{Built, Drained, Texts, Waiting, build, over};
 
 use super::measure::Rig;
-use super::report::{Finding, Report, Section};
+use super::report::{Finding, Report, Section, counted};
 use crate::config::CacheContent;
 use crate::corpus::Utterance;
 use crate::feed::name;
@@ -132,7 +132,7 @@ fn try_changes(
     whole: &Drained,
     Options { seconds, .. }: Options,
 ) -> Result<Tried> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = crate::config::cores();
     let numbers = std::iter::successors(Some(1), |number| Some(number * 2)).take_while(|number| *number < cores);
     let workers = numbers
         .chain([cores])
@@ -187,7 +187,7 @@ impl Analysis {
         };
         let load = Ceiling {
             code: "slow-load",
-            name: format!("load, {}", plural(self.workers, "worker")),
+            name: format!("load, {}", counted(self.workers, "worker")),
             batches_per_second: self.load.batches_per_second,
             said: format!("{} of a worker a batch, CV {:.2}", ms(self.load.load_ms.mean), self.load.load_ms.cv()),
         };
@@ -248,7 +248,7 @@ impl Analysis {
                 format!(
                     "{:.0} s of speech a second by {}",
                     self.built.audio_seconds_per_second(),
-                    plural(workers, "worker")
+                    counted(workers, "worker")
                 ),
             )
             .row(
@@ -265,7 +265,7 @@ impl Analysis {
                 format!(
                     "{:.0} s of speech a second by {}",
                     self.load.batches_per_second * self.audio_seconds_per_batch,
-                    plural(self.workers, "worker")
+                    counted(self.workers, "worker")
                 ),
             );
         section
@@ -411,8 +411,4 @@ fn rate(batches_per_second: f64) -> String {
 
 fn ms(ms: f64) -> String {
     if ms < 0.1 { format!("{:.1} µs", ms * 1e3) } else { format!("{ms:.2} ms") }
-}
-
-fn plural(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

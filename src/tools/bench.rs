@@ -1,6 +1,6 @@
 //! The training pipeline, measured: as it runs, without data to wait for, without overlap, and without a model.
 
-use super::measure::{Rig, TRACED_STEPS, Watched};
+use super::measure::{Kernels, Rig, Watched};
 use crate::feed::{Delivery, MelStats, Purpose};
 use crate::loader::Position;
 use crate::telemetry::Spread;
@@ -60,6 +60,7 @@ pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Resul
     rig.stop_feed();
     let producer = ceiling(around, steps)?;
     let step_ms = summary.step_ms.mean;
+    let kernels = traced.as_ref().map(|traced| Kernels::of(traced, step_ms));
     let mean = |spread: Spread| spread.known().map(|spread| spread.mean);
     let features_ms = mean(stages.features_ms).unwrap_or(0.0);
     let batches_per_second = 1e3 / step_ms * around.config.training.gradient_accumulation_steps as f64;
@@ -78,8 +79,8 @@ pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Resul
         audio_seconds_per_second: summary.audio_seconds_per_second,
         headspace_ms,
         step_over_headspace: step_ms / headspace_ms,
-        kernel_busy: traced.as_ref().map(|traced| traced.kernel_ns as f64 / 1e6 / TRACED_STEPS as f64 / step_ms),
-        kernels_per_step: traced.as_ref().map(|traced| traced.kernels as f64 / TRACED_STEPS as f64),
+        kernel_busy: kernels.as_ref().map(|kernels| kernels.busy),
+        kernels_per_step: kernels.map(|kernels| kernels.per_step),
         nvml_busy,
         host_to_device_ms: mean(stages.to_device_ms),
         features_ms,

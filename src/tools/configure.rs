@@ -151,7 +151,7 @@ fn size_reason(found: &Found, knee: &Trial, asked: usize) -> String {
 
 /// As many as leave each some reserve.
 fn workers(config: &mut Config, chosen: &Trial) -> Choice {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = crate::config::cores();
     let batch_ms = chosen.step_ms / config.training.gradient_accumulation_steps as f64;
     let share = chosen.load_ms / batch_ms.max(1e-6);
     let number = ((share / BUSY).ceil() as usize).clamp(1, cores);

@@ -19,6 +19,13 @@ pub struct Report {
     pub reason: Option<String>,
 }
 
+impl Report {
+    /// Between two GPUs, in either order.
+    pub fn link(&self, a: u32, b: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.gpus == [a, b] || link.gpus == [b, a])
+    }
+}
+
 #[derive(Debug, Default, Serialize)]
 pub struct Cpu {
     pub name: Option<String>,

@@ -23,12 +23,14 @@ pub fn report(before: &Report, tuned: &Tuned, after: &Report, command: &str) -> 
     }
     let mut next = Section::new("Next");
     next.row("train", command);
+    let tuned = tuned.report();
+    let tuned_json = tuned.to_json();
     let mut sections = vec![found];
-    sections.extend(tuned.report().sections.into_iter().map(|section| Section { findings: Vec::new(), ..section }));
+    sections.extend(tuned.sections.into_iter().map(|section| Section { findings: Vec::new(), ..section }));
     sections.extend([left, next]);
     let figures = json!({
         "before": before.to_json(),
-        "tuned": tuned.report().to_json(),
+        "tuned": tuned_json,
         "after": after.to_json(),
         "command": command,
     });

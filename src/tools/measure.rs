@@ -23,7 +23,7 @@ use torchx::activity::Activity;
 const WARM_UP_STEPS: u64 = 4;
 const GPU_WARM_UP_STEPS: u64 = 30;
 /// Steps that are traced kernel by kernel, which slows them a little: on their own, not among the timed ones.
-pub const TRACED_STEPS: u64 = 30;
+const TRACED_STEPS: u64 = 30;
 /// Plain and watched steps take turns of this length, so that a machine that changes its speed changes both.
 const TURN_STEPS: u64 = 25;
 
@@ -175,11 +175,7 @@ fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
     let Watched { summary, stages, own_step, loader, feed, host, queued_share, feed_queued_share, gpus, timeline } =
         watched;
     let step_ms = summary.step_ms;
-    let kernels = traced.map(|traced| Kernels {
-        busy: traced.kernel_ns as f64 / 1e6 / TRACED_STEPS as f64 / step_ms.mean,
-        per_step: traced.kernels as f64 / TRACED_STEPS as f64,
-        mean_us: traced.kernel_ns as f64 / 1e3 / (traced.kernels as f64).max(1.0),
-    });
+    let kernels = traced.map(|traced| Kernels::of(&traced, step_ms.mean));
     Ok(Measured {
         steps,
         setup: Setup::of(around, rig.parameters(), route),
@@ -382,7 +378,7 @@ impl<'a> Rig<'a> {
 
     fn failures(&self) -> Vec<String> {
         let failures = self.feed.as_ref().map(|feed| feed.loader().failures()).unwrap_or_default();
-        failures.iter().map(|failure| format!("{}: {}", failure.path.display(), failure.reason)).collect()
+        failures.iter().map(ToString::to_string).collect()
     }
 
     fn usage(&self) -> Result<Usage> {
@@ -403,13 +399,24 @@ impl Setup {
             model_device: name(roles.model),
             on_gpu: roles.model.is_cuda(),
             data_on_gpu: roles.data.is_cuda(),
-            workers: if settings.use_native_loading { settings.workers() } else { 0 },
+            workers: settings.loader_workers(),
             depth: settings.prefetch_depth(),
             slots: ring_slots(settings),
             padded: data.budget.padded,
             graphs: training.enable_xla && roles.model.is_cuda(),
             accumulate: training.gradient_accumulation_steps,
             route,
+        }
+    }
+}
+
+impl Kernels {
+    /// `step_ms`: of a step that was not traced.
+    pub fn of(traced: &Activity, step_ms: f64) -> Self {
+        Kernels {
+            busy: traced.kernel_ns as f64 / 1e6 / TRACED_STEPS as f64 / step_ms,
+            per_step: traced.kernels as f64 / TRACED_STEPS as f64,
+            mean_us: traced.kernel_ns as f64 / 1e3 / (traced.kernels as f64).max(1.0),
         }
     }
 }

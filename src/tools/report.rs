@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -50,6 +51,16 @@ impl Finding {
     }
 }
 
+/// The costliest first; of equal cost, problems before warnings.
+pub fn by_cost(a: &Finding, b: &Finding) -> Ordering {
+    b.cost.total_cmp(&a.cost).then(b.grade.cmp(&a.grade))
+}
+
+/// "1 clip", "2 clips".
+pub fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Figures that belong together, and what they say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
@@ -83,11 +94,11 @@ impl Report {
         Report { title: title.into(), ..Report::default() }
     }
 
-    /// Warnings and problems, the costliest first; of equal cost, problems before warnings.
+    /// Warnings and problems, by cost.
     pub fn findings(&self) -> Vec<&Finding> {
         let all = self.sections.iter().flat_map(|section| &section.findings);
         let mut found: Vec<&Finding> = all.filter(|finding| finding.grade > Grade::Good).collect();
-        found.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.grade.cmp(&a.grade)));
+        found.sort_by(|a, b| by_cost(a, b));
         found
     }
 

@@ -4,7 +4,7 @@
 //! costs nothing. Shares are of the time of a step, from the end of one to the end of the next.
 
 use super::measure::{LoaderTimes, Measured};
-use super::report::Finding;
+use super::report::{Finding, by_cost, counted};
 use crate::telemetry::Spread;
 
 /// Above or below these, a share is worth a word.
@@ -85,7 +85,7 @@ pub fn verdict(measured: &Measured, thresholds: &Thresholds) -> Vec<Finding> {
     found.extend(view.building());
     found.extend(view.devices());
     found.extend(view.training(&found));
-    found.sort_by(|a, b| b.cost.total_cmp(&a.cost).then(b.grade.cmp(&a.grade)));
+    found.sort_by(by_cost);
     found
 }
 
@@ -555,10 +555,6 @@ fn ms(spread: Spread) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
-}
-
-fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Set<'_> {
                 break;
             }
         }
-        Ok(feed.loader().failures().iter().map(|f| format!("{}: {}", f.path.display(), f.reason)).collect())
+        Ok(feed.loader().failures().iter().map(ToString::to_string).collect())
     }
 }
 

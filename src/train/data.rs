@@ -129,7 +129,7 @@ pub fn prepare_slowed(
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
         let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, delays)?;
         building.add(&report);
-        findings.extend(report.failures.iter().map(|f| format!("{}: {}", f.path.display(), f.reason)));
+        findings.extend(report.failures.iter().map(ToString::to_string));
         Ok(cache)
     };
     let whole = open(&corpus.utterances)?;

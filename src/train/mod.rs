@@ -234,7 +234,7 @@ fn run<L: Learner>(
         checkpoint,
         validation_loss,
     });
-    outcome.failures = feed.loader().failures().iter().map(|f| format!("{}: {}", f.path.display(), f.reason)).collect();
+    outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
     Ok(outcome)
 }
 
@@ -254,11 +254,9 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
     if !training.mixed_precision || !device.is_cuda() {
         return Ok(Kind::Float);
     }
-    // Ampere was the first with bf16 units.
-    let has_bf16 = || Ok::<_, torchx::Error>(torchx::cuda::facts(device)?.compute_capability.0 >= 8);
     Ok(match training.precision {
         Precision::Bf16 => Kind::BFloat16,
-        Precision::Auto if has_bf16()? => Kind::BFloat16,
+        Precision::Auto if torchx::cuda::facts(device)?.has_bf16() => Kind::BFloat16,
         Precision::Auto | Precision::F16 => Kind::Half,
     })
 }
@@ -270,7 +268,7 @@ pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loa
     let options = loader::Options {
         seed: config.training.seed,
         from,
-        workers: if settings.use_native_loading { settings.workers() } else { 0 },
+        workers: settings.loader_workers(),
         depth: settings.prefetch_depth(),
         in_flight: crate::feed::COPIES_IN_FLIGHT,
         ordered: settings.deterministic,

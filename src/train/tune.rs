@@ -57,7 +57,7 @@ impl Tuner {
         Tuner {
             workers,
             depth: depth.filter(|_| data.use_native_loading),
-            most_workers: std::thread::available_parallelism().map_or(1, usize::from),
+            most_workers: crate::config::cores(),
             look: None,
             looks: 0,
             done: !workers && depth.is_none(),

@@ -19,6 +19,13 @@ pub struct Facts {
     pub pci_bus_id: String,
 }
 
+impl Facts {
+    /// Ampere was the first with units for it.
+    pub fn has_bf16(&self) -> bool {
+        self.compute_capability.0 >= 8
+    }
+}
+
 /// Opens libtorch_cuda, once; later calls give the same answer. The error says what is missing.
 ///
 /// Call it before anything else of `tch`: LibTorch looks for CUDA once, at the first seeding or the first backward, and

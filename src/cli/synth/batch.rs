@@ -3,7 +3,7 @@
 use super::{Args, hear};
 use crate::audio::{FileWriter, Format};
 use crate::cli::{INTERRUPTED, print_line, progress, say, voice};
-use crate::synth::{Request, Synthesizer, Utterance};
+use crate::synth::{Request, SPEED, Synthesizer, Utterance};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use serde::Deserialize;
@@ -228,7 +228,8 @@ impl Batch<'_> {
         let mut options = self.args.options();
         options.speed = job.speed.unwrap_or(options.speed);
         options.seed = job.seed.unwrap_or(options.seed);
-        ensure!((0.5..=2.0).contains(&options.speed), "speed {}: accepted are 0.5 to 2", options.speed);
+        let (slowest, fastest) = (SPEED.start(), SPEED.end());
+        ensure!(SPEED.contains(&options.speed), "speed {}: accepted are {slowest} to {fastest}", options.speed);
         let latents = match job.voice.as_ref().or(job.reference.as_ref()) {
             Some(path) => Some(self.speaker(path, job.voice.is_some())?),
             None => self.speaker.as_ref().map(Tensor::shallow_clone),

@@ -49,7 +49,7 @@ impl Pool {
         let mut idle = lock(&self.idle);
         let waiting = idle.entry(voice.to_owned()).or_default();
         // No more than can work at once; the others end here.
-        if waiting.len() < std::thread::available_parallelism().map_or(1, usize::from) {
+        if waiting.len() < crate::config::cores() {
             waiting.push(espeak);
         }
         Ok(answers)

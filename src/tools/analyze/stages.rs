@@ -88,8 +88,7 @@ pub fn build(around: &Surroundings, utterances: &[Utterance], content: CacheCont
     (config.data.enable_caching, config.data.cache_content) = (false, content);
     let (tokenizer, quiet) = (&around.data.tokenizer, |_| ());
     let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, around.stop, around.delays)?;
-    let workers =
-        config.data.num_workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let workers = config.data.reading_workers();
     Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
 }
 

@@ -125,7 +125,7 @@ fn shared(guests: &Guests) -> Option<Finding> {
 /// What the path between the two GPUs of a run means for it.
 fn apart(survey: &Survey, wanted: &[u32]) -> Option<Finding> {
     let &[a, b] = wanted else { return None };
-    let link = survey.links.iter().find(|link| link.gpus == [a, b] || link.gpus == [b, a])?;
+    let link = survey.link(a, b)?;
     let name = format!("{:?}", link.path).to_uppercase();
     let fact = format!("GPU {a} and GPU {b} are {name} apart: {}", link.meaning);
     Some(match link.path {

@@ -2,7 +2,6 @@
 
 use super::Case;
 use crate::audio::{self, Resampler, write_wav};
-use crate::config::Config;
 use crate::model::Sampling;
 use crate::synth::voice::fingerprint;
 use crate::synth::{Options, Request, Synthesizer};
@@ -145,13 +144,14 @@ impl Folder {
     }
 
     /// Speaks a sentence, and puts its recording beside it, as training hears that.
-    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: Manner, config: &Config) -> Result<Spoken> {
+    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: Manner) -> Result<Spoken> {
+        let data = &voice.config().data;
         let wave = audio::prepare(
             audio::decode(&case.utterance.audio)?,
             &mut Resampler::default(),
-            config.data.sample_rate,
-            config.data.trim_silence,
-            config.data.normalize_audio.then_some(config.data.loudness_lufs),
+            data.sample_rate,
+            data.trim_silence,
+            data.loudness(),
         )?;
         write_wav(&self.recorded(&case.name), &wave.samples, wave.rate_hz)?;
         let (samples, taken_s) = match manner {

@@ -6,7 +6,7 @@ use super::{estimate, problem};
 use crate::config::{CacheContent, Config, DataDevice, Precision};
 use crate::feed::name;
 use crate::tools::devices::Path as Link;
-use crate::tools::report::Finding;
+use crate::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
 use tch::Device;
 
@@ -65,8 +65,7 @@ fn workers(config: &Config, facts: &Facts) -> Option<Finding> {
         return None;
     }
     let (workers, cores) = (config.data.workers(), facts.cores);
-    let plural = |number: usize| if number == 1 { "" } else { "s" };
-    let fact = format!("{workers} worker{} on {cores} core{}", plural(workers), plural(cores));
+    let fact = format!("{} on {}", counted(workers, "worker"), counted(cores, "core"));
     if workers > cores {
         let advice =
             format!("set `num_workers` to at most {cores}, or leave it out: the first seconds of a run choose it");
@@ -229,11 +228,8 @@ fn two_devices(config: &Config, facts: &Facts) -> Option<Finding> {
     let (data, model) = (placement.data.as_ref()?, placement.model.as_ref()?);
     if data.index == model.index {
         let spare = placement.gpus.saturating_sub(1);
-        let fact = format!(
-            "{spare} more GPU{} of this machine stay{} idle",
-            if spare == 1 { "" } else { "s" },
-            if spare == 1 { "s" } else { "" }
-        );
+        let fact =
+            format!("{} of this machine stay{} idle", counted(spare, "more GPU"), if spare == 1 { "s" } else { "" });
         return (spare > 0 && config.training.data_gpu.is_none())
             .then(|| Finding::good("idle-gpus", fact + ": `myxtts configure` says whether one would help"));
     }

@@ -80,7 +80,7 @@ pub struct Planned {
 impl Facts {
     pub fn gather(config: &Config) -> Facts {
         Facts {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: crate::config::cores(),
             placement: placement(config).map_err(|error| told(&error)),
             room: room(&cache::folder_of(&config.data)),
             speech: speech(config).map_err(|error| told(&error)),
@@ -117,21 +117,15 @@ fn placement(config: &Config) -> Result<Placement> {
     let gpu = |device: Device| device.is_cuda().then(|| torchx::cuda::facts(device)).transpose();
     let known = |facts: torchx::cuda::Facts| Gpu {
         index: facts.index,
+        has_bf16: facts.has_bf16(),
         name: facts.name,
         total_mib: facts.total_bytes / MIB,
         free_mib: facts.free_bytes / MIB,
-        // Ampere was the first with bf16 units.
-        has_bf16: facts.compute_capability.0 >= 8,
     };
     let (data, model) = (gpu(roles.data)?.map(known), gpu(roles.model)?.map(known));
-    let link = data.as_ref().zip(model.as_ref()).and_then(|(data, model)| link(data.index, model.index));
+    let pair = data.as_ref().zip(model.as_ref()).map(|(data, model)| (data.index as u32, model.index as u32));
+    let link = pair.and_then(|(data, model)| devices::survey().link(data, model).map(|link| link.path));
     Ok(Placement { data, model, gpus: torchx::cuda::device_count(), link })
-}
-
-fn link(data: usize, model: usize) -> Option<Link> {
-    let pair = [data as u32, model as u32];
-    let joins = |link: &&devices::Link| link.gpus == pair || link.gpus == [pair[1], pair[0]];
-    devices::survey().links.iter().find(joins).map(|link| link.path)
 }
 
 /// The folder need not exist yet: what counts is where it would be made.
@@ -199,8 +193,7 @@ fn planned(config: &Config) -> Result<(Planned, f64)> {
     let data = train::prepare(config, Known::Nothing, &|_| (), &AtomicBool::new(false))?;
     let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
-    let workers = if config.data.use_native_loading { config.data.workers() } else { 0 };
-    let blocks = (workers + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);
+    let blocks = (config.data.loader_workers() + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);
     let planned = Planned {
         batches,
         frames: data.budget.frames,
