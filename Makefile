@@ -40,5 +40,5 @@ gpu-test: setup
 
 # The front end against Python peers, measured in the same run. CLIPS=13100 for 24 hours of speech; see docs/frontend.md.
 bench-frontend: build
-	$(CARGO) build $(PROFILE) --example frontend
+	$(CARGO) build $(PROFILE) -p myxtts-host --example frontend
 	@benches/frontend/run.sh

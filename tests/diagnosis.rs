@@ -4,14 +4,15 @@
 //! Delays are multiples of this machine's own step, so that they stand out on a slow or busy one too. What other
 //! programs do to its cores is true of the machine and not of the run: `cpu-contended` counts only where it is planted.
 
+use host::config::{Config, DataDevice, MaxFailures, Overrides, Size};
+use host::dataset::{self, Known};
+use host::simulate::{Delay, Delays};
+use host::tools::report::Finding;
 use indicatif::ProgressBar;
-use myxtts::config::{Config, DataDevice, MaxFailures, Overrides, Size};
 use myxtts::feed::{Caps, Roles};
-use myxtts::simulate::{Delay, Delays};
+use myxtts::run::RunContext;
 use myxtts::tools::measure::{self, Measured};
-use myxtts::tools::report::Finding;
 use myxtts::tools::verdict::{Thresholds, of_error, verdict};
-use myxtts::train::{self, Known, Surroundings};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -248,9 +249,9 @@ impl Bench {
         let (delays, stop, bar) = (self.delays(plant), AtomicBool::new(false), ProgressBar::hidden());
         let roles = Roles::resolve(&config.training).unwrap();
         let caps = Caps::apply(&config.training, roles).unwrap();
-        let data = train::prepare_slowed(&config, Known::Nothing, &|_| (), &stop, delays).unwrap();
-        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
-        let measured = measure::run(&around, plant.steps);
+        let data = dataset::prepare_slowed(&config, Known::Nothing, &|_| (), &stop, delays).unwrap();
+        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let measured = measure::run(&context, plant.steps);
         measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap())
     }
 

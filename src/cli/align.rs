@@ -2,13 +2,14 @@
 
 use super::run_flags::DataFlags;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, Durations, Overrides};
+use crate::checkpoint::{Checkpoint, RunKind, same_network};
 use crate::feed::{Caps, Roles};
-use crate::simulate::Delays;
+use crate::run::RunContext;
 use crate::train::align::{self, Summary};
-use crate::train::checkpoint::{Checkpoint, RunKind, same_network};
-use crate::train::{self, Known, Surroundings};
 use anyhow::{Result, ensure};
+use host::config::{Config, Durations, Overrides};
+use host::dataset::{self, Known};
+use host::simulate::Delays;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,15 +41,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let caps = Caps::apply(&config.training, roles)?;
 
     let bar = progress::bar(0, "preparing");
-    let data = train::prepare(&config, Known::Exactly(&checkpoint.tokenizer), &progress::of_cache(&bar), &stop);
+    let data = dataset::prepare(&config, Known::Exactly(&checkpoint.tokenizer), &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
     let data = data?;
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
 
     let bar = progress::bar(0, "aligning");
     let delays = Delays::default();
-    let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
-    let summary = align::align(&around, &checkpoint);
+    let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+    let summary = align::align(&context, &checkpoint);
     bar.finish_and_clear();
     let Some(summary) = summary? else {
         say("interrupted; nothing was written");

@@ -1,13 +1,13 @@
 //! `myxtts analyze`
 
+use super::bench_setup::{BenchSetup, SimulateFlags};
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use super::stand::{SimulateFlags, Stand};
 use super::within;
-use crate::corpus;
 use crate::tools::analyze::{self, Options, StepTime};
 use anyhow::Result;
+use host::corpus;
 use std::process::ExitCode;
 
 /// Measure the data path stage by stage, without a model: text, audio, batches, features, transfer
@@ -36,18 +36,18 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let stand = Stand::prepare(&args.run, args.simulate.delays()?)?;
-    let around = stand.around();
+    let stand = BenchSetup::prepare(&args.run, args.simulate.delays()?)?;
+    let context = stand.context();
     let step = match args.step_ms {
         Some(ms) => StepTime { ms, measured: false },
         None => {
             say("measuring a step; --step-ms MS leaves it out");
-            analyze::step_time(&around, args.seconds)?
+            analyze::step_time(&context, args.seconds)?
         }
     };
     let path = stand.config.data.dataset_path.as_deref().expect("it was prepared from there");
     let corpus = corpus::read(path, &corpus::Options::of(&stand.config.data)?)?;
     let options = Options { seconds: args.seconds, clips: args.clips.into() };
-    let analysis = analyze::analyze(&around, &corpus.utterances, step, options)?;
+    let analysis = analyze::analyze(&context, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)
 }

@@ -1,17 +1,17 @@
 //! `myxtts bench`
 
+use super::bench_setup::BenchSetup;
 use super::run_flags::RunFlags;
-use super::stand::Stand;
 use super::{print_line, say};
-use crate::config::{Config, Overrides, Size};
 use crate::feed::Roles;
-use crate::simulate::Delays;
+use crate::run::RunContext;
 use crate::synth::Synthesizer;
 use crate::tools::bench::{self, Report};
 use crate::tools::bench_synth;
-use crate::train::Surroundings;
 use anyhow::Result;
 use clap::ValueEnum;
+use host::config::{Config, Overrides, Size};
+use host::simulate::Delays;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -134,13 +134,13 @@ fn speech_table(report: &bench_synth::Report) -> String {
 }
 
 fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
-    let stand = Stand::prepare(&args.run, Delays::default())?;
-    let (around, bar) = (stand.around(), &stand.bar);
+    let stand = BenchSetup::prepare(&args.run, Delays::default())?;
+    let (context, bar) = (stand.context(), &stand.bar);
     bar.set_length(args.num_steps * 2);
     let mut slow = stand.config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
     if args.headspace {
-        let ms = bench::headspace(&around, args.num_steps);
+        let ms = bench::headspace(&context, args.num_steps);
         bar.finish_and_clear();
         print_line(if args.json {
             json!({ "headspace_ms": ms? }).to_string()
@@ -149,7 +149,7 @@ fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = bench::pipeline(&around, &Surroundings { config: &slow, ..around }, args.num_steps);
+    let report = bench::pipeline(&context, &RunContext { config: &slow, ..context }, args.num_steps);
     bar.finish_and_clear();
     let report = report?;
     match args.json {

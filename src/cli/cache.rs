@@ -1,8 +1,8 @@
 //! `myxtts cache`: what the feature cache holds, and clearing it up.
 
 use super::print_line;
-use crate::cache::{self, Settings, store};
-use crate::config::{Config, Overrides};
+use host::cache::{self, Settings, store};
+use host::config::{Config, Overrides};
 use indicatif::{HumanBytes, HumanDuration};
 use serde_json::json;
 use std::path::{Path, PathBuf};

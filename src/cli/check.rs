@@ -2,10 +2,10 @@
 
 use super::layout::Layout;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, Overrides};
-use crate::corpus;
-use crate::tools::check::{self, Bin, Fixed, Spread, Summary};
 use anyhow::Context;
+use host::config::{Config, Overrides};
+use host::corpus;
+use host::tools::check::{self, Bin, Fixed, Spread, Summary};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `myxtts config`: what a run would use, after presets, file and flags.
 
-use crate::config::{Config, OptimizationLevel, Overrides, Size, reference};
 use anyhow::Context;
+use host::config::{Config, OptimizationLevel, Overrides, Size, reference};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,13 +1,13 @@
 //! `myxtts configure`
 
+use super::bench_setup::BenchSetup;
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use super::stand::Stand;
-use crate::corpus;
-use crate::simulate::Delays;
 use crate::tools::configure::{self, HostLimit, Options, Tuned};
 use anyhow::{Context, Result, bail};
+use host::corpus;
+use host::simulate::Delays;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ pub struct TuneFlags {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.tune.check()?;
-    let stand = Stand::prepare(&args.run, Delays::default())?;
+    let stand = BenchSetup::prepare(&args.run, Delays::default())?;
     let tuned = args.tune.search(&stand, args.verify)?;
     args.tune.write(&stand, &tuned)?;
     let code = finish(&tuned.report(), args.json);
@@ -79,7 +79,7 @@ impl TuneFlags {
         Ok(())
     }
 
-    pub fn search(&self, stand: &Stand, verify: bool) -> Result<Tuned> {
+    pub fn search(&self, stand: &BenchSetup, verify: bool) -> Result<Tuned> {
         let options = Options {
             seconds: self.seconds.into(),
             trial_seconds: (f64::from(self.seconds) / 60.0).clamp(0.2, 3.0),
@@ -90,13 +90,13 @@ impl TuneFlags {
         let data = &stand.config.data;
         let path = data.dataset_path.as_deref().context("no corpus was named")?;
         let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
-        let tuned = configure::configure(&stand.around(), &corpus.utterances, options);
+        let tuned = configure::configure(&stand.context(), &corpus.utterances, options);
         stand.bar.finish_and_clear();
         tuned
     }
 
     /// Appears complete or not at all.
-    pub fn write(&self, stand: &Stand, tuned: &Tuned) -> Result<()> {
+    pub fn write(&self, stand: &BenchSetup, tuned: &Tuned) -> Result<()> {
         let text = configure::yaml(&tuned.config, &tuned.choices, &configure::head(tuned, stand.roles))?;
         let temporary = self.output.with_extension(format!("{}.tmp", std::process::id()));
         let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &self.output));

@@ -1,7 +1,7 @@
 //! `myxtts devices`: the GPUs, the paths between them, and the CPU.
 
-use crate::tools::devices::{self, Cpu, Gpu, Path, Pcie, Report};
-use crate::tools::report::counted;
+use host::tools::devices::{self, Cpu, Gpu, Path, Pcie, Report};
+use host::tools::report::counted;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -137,7 +137,7 @@ fn columns(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::devices::{Driver, Link, Memory};
+    use host::tools::devices::{Driver, Link, Memory};
 
     const GIB: u64 = 1 << 30;
 

@@ -1,18 +1,18 @@
 //! `myxtts diagnose`
 
+use super::bench_setup::{BenchSetup, SimulateFlags};
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use super::stand::{SimulateFlags, Stand};
-use crate::config::{Config, Overrides};
-use crate::corpus;
 use crate::feed::Roles;
-use crate::simulate::Delays;
 use crate::tools::diagnose::{self, Before, Disk};
 use crate::tools::measure::{self, Measured};
-use crate::tools::report::{Finding, Report, Section};
 use crate::tools::verdict::of_error;
 use anyhow::Result;
+use host::config::{Config, Overrides};
+use host::corpus;
+use host::simulate::Delays;
+use host::tools::report::{Finding, Report, Section};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -70,9 +70,9 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
 }
 
 fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
-    let stand = Stand::with_config(config, delays)?;
+    let stand = BenchSetup::with_config(config, delays)?;
     stand.bar.set_length(steps * 3 / 2);
-    let measured = measure::run(&stand.around(), steps);
+    let measured = measure::run(&stand.context(), steps);
     stand.bar.finish_and_clear();
     measured
 }

@@ -4,14 +4,14 @@ use super::flow_flags::FlowFlags;
 use super::layout::Layout;
 use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{Config, Overrides};
-use crate::corpus;
+use crate::checkpoint::{Checkpoint, RunKind};
 use crate::synth::Synthesizer;
 use crate::tools::eval::{
     self, Case, Choice, Clip, Folder, Manner, Part, Recogniser, Report, Settings, Spoken, Wanted,
 };
-use crate::train::checkpoint::{Checkpoint, RunKind};
 use anyhow::{Context, Result, bail};
+use host::config::{Config, Overrides};
+use host::corpus;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;

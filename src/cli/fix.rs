@@ -1,15 +1,15 @@
 //! `myxtts fix`
 
+use super::bench_setup::BenchSetup;
 use super::configure::{TuneFlags, train_command};
 use super::diagnose::examine;
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use super::stand::Stand;
-use crate::config::Overrides;
-use crate::simulate::Delays;
 use crate::tools::fix;
 use anyhow::{Context, Result};
+use host::config::Overrides;
+use host::simulate::Delays;
 use std::process::ExitCode;
 
 /// Diagnose a run, find better settings, run them, and print the train command
@@ -37,13 +37,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     say("1 of 3: diagnosing the run as it is");
     let before = examine(config.clone(), Delays::default(), args.num_steps)?;
     say("2 of 3: trying other settings");
-    let stand = Stand::with_config(config, Delays::default())?;
+    let stand = BenchSetup::with_config(config, Delays::default())?;
     let tuned = args.tune.search(&stand, true)?;
     args.tune.write(&stand, &tuned)?;
     drop(stand);
     say("3 of 3: diagnosing the run with them");
     // Features that the new settings lack are made now: the training is not to wait for them.
-    drop(Stand::with_config(tuned.config.clone(), Delays::default())?);
+    drop(BenchSetup::with_config(tuned.config.clone(), Delays::default())?);
     let after = examine(tuned.config.clone(), Delays::default(), args.num_steps)?;
     finish(&fix::report(&before, &tuned, &after, &train_command(&args.tune.output)), args.json)
 }

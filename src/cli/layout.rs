@@ -1,6 +1,6 @@
 //! How a corpus is to be read: flags of every command that reads one.
 
-use crate::config::{CorpusFormat, Overrides};
+use host::config::{CorpusFormat, Overrides};
 
 #[derive(clap::Args, Debug)]
 pub struct Layout {

@@ -3,6 +3,7 @@
 mod align;
 mod analyze;
 mod bench;
+mod bench_setup;
 mod cache;
 mod check;
 mod completions;
@@ -20,15 +21,14 @@ mod progress;
 mod run_flags;
 mod sample_corpus;
 mod serve;
-mod stand;
 mod synth;
 mod train;
 mod validate;
 mod voice;
 mod voice_flags;
 
-use crate::cache::Error as CacheError;
 use clap::{CommandFactory, Parser, Subcommand};
+use host::cache::Error as CacheError;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::ops::RangeInclusive;

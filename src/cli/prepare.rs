@@ -2,9 +2,9 @@
 
 use super::layout::Layout;
 use super::{print_line, progress};
-use crate::cache::{self, Report};
-use crate::config::{CacheContent, Config, MaxFailures, Overrides};
-use crate::corpus::{self, Corpus};
+use host::cache::{self, Report};
+use host::config::{CacheContent, Config, MaxFailures, Overrides};
+use host::corpus::{self, Corpus};
 use indicatif::HumanBytes;
 use serde_json::json;
 use std::path::PathBuf;

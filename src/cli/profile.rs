@@ -1,13 +1,13 @@
 //! `myxtts profile`
 
+use super::bench_setup::{BenchSetup, SimulateFlags};
 use super::run_flags::RunFlags;
-use super::stand::{SimulateFlags, Stand};
 use super::{print_line, say};
 use crate::tools::measure::{self, Measured};
-use crate::tools::report::{Report, Section};
 use crate::tools::verdict::{Thresholds, of_error};
 use crate::tools::{profile, timeline::Timeline};
 use anyhow::{Context, Result};
+use host::tools::report::{Report, Section};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,10 +39,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let stand = Stand::prepare(&args.run, args.simulate.delays()?)?;
-    let around = stand.around();
+    let stand = BenchSetup::prepare(&args.run, args.simulate.delays()?)?;
+    let context = stand.context();
     stand.bar.set_length(args.num_steps * 3 / 2);
-    let measured = measure::run(&around, args.num_steps);
+    let measured = measure::run(&context, args.num_steps);
     stand.bar.finish_and_clear();
     let mut report = match measured {
         Ok(measured) => {
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(error) => failed(error, stand.config.training.enable_memory_isolation)?,
     };
     if args.overhead && !report.figures.is_null() {
-        report = profile::with_overhead(report, measure::overhead(&around, args.num_steps)?);
+        report = profile::with_overhead(report, measure::overhead(&context, args.num_steps)?);
     }
     finish(&report, args.json)
 }

@@ -1,8 +1,8 @@
 //! Progress bars and Ctrl-C, alike in every command. Bars go to stderr; where that is no terminal, nothing is drawn.
 
 use super::{INTERRUPTED, say};
-use crate::cache::Progress;
 use anyhow::{Context, Result};
+use host::cache::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -2,8 +2,8 @@
 //! the presets.
 
 use super::layout::Layout;
-use crate::config::{self, Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
 use anyhow::Result;
+use host::config::{self, Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
 use std::path::{Path, PathBuf};
 
 /// What is trained on, and how it is cut into batches.

@@ -1,7 +1,7 @@
 //! `myxtts sample-corpus`: a small corpus to try everything with.
 
 use super::{INTERRUPTED, print_line, progress};
-use crate::corpus::sample::{self, Options, Voice};
+use host::tools::sample_corpus::{self, Options, Voice};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,21 +44,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Speaker::Formant => Voice::Formant,
     };
     let options = Options { clips, seed, rate_hz, voice };
-    if sample::is_written(&dir, &options)? {
+    if sample_corpus::is_written(&dir, &options)? {
         print_line(format!("{}: already there, {clips} clips with these options", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if force && let Some(aside) = sample::set_aside(&dir)? {
+    if force && let Some(aside) = sample_corpus::set_aside(&dir)? {
         print_line(format!("{}: moved to {}", dir.display(), aside.display()))?;
     }
     let stop = progress::stop_flag()?;
     let bar = progress::bar(clips as u64, "speaking");
-    let made = sample::write(&dir, &options, &|done| {
+    let made = sample_corpus::write(&dir, &options, &|done| {
         bar.set_position(done as u64);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    if let Err(sample::Error::Interrupted) = made {
+    if let Err(sample_corpus::Error::Interrupted) = made {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     let voice = made?;

@@ -2,12 +2,15 @@
 
 use super::run_flags::RunFlags;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::config::{CacheContent, Config, Overrides};
+use crate::checkpoint::Source;
+use crate::checkpoint::{self, Checkpoint, RunKind};
 use crate::feed::{self, Caps, Roles};
-use crate::simulate::Delays;
-use crate::train::checkpoint::{self, Checkpoint, RunKind};
-use crate::train::{self, Known, Outcome, Place, Prepared, Source, Start, Surroundings, activation_kind};
+use crate::run::{RunContext, activation_kind};
+use crate::train::{self, Outcome, OutputFolder, Start};
 use anyhow::{Result, bail, ensure};
+use host::config::{CacheContent, Config, Overrides};
+use host::dataset::{self, Known, Prepared};
+use host::simulate::Delays;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -71,11 +74,11 @@ impl Args {
         let start = self.start(&config, kind)?;
         let roles = Roles::resolve(&config.training)?;
         let caps = Caps::apply(&config.training, roles)?;
-        let place = Place::open(&config.training)?;
+        let place = OutputFolder::open(&config.training)?;
 
         let bar = progress::bar(0, "preparing");
         let known = voice.map_or_else(|| start.known(), |voice| Known::Exactly(&voice.tokenizer));
-        let data = train::prepare(&config, known, &progress::of_cache(&bar), &stop);
+        let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop);
         bar.finish_and_clear();
         let data = data?;
         describe(&config, &data, roles, caps);
@@ -87,10 +90,10 @@ impl Args {
 
         let bar = progress::status("training");
         let delays = Delays::default();
-        let around = Surroundings { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
         let outcome = match kind {
-            RunKind::Voice => train::train(&around, place, start),
-            RunKind::Vocoder => train::train_vocoder(&around, place, start, voice),
+            RunKind::Voice => train::train(&context, place, start),
+            RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
         };
         bar.finish_and_clear();
         let outcome = outcome?;

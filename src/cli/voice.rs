@@ -1,9 +1,9 @@
 //! `myxtts voice`: voices by example, in files.
 
 use super::{print_line, say, within};
+use crate::checkpoint::voice::{VoiceFile, short};
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
-use crate::synth::voice::{VoiceFile, short};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::fs;

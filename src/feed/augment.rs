@@ -4,9 +4,9 @@
 //! the step, and a resumed run must draw the same.
 
 use super::batch::Batch;
-use crate::config;
-use crate::loader::Position;
-use crate::rng::Rng;
+use host::config;
+use host::loader::Position;
+use host::rng::Rng;
 use tch::{Device, Kind, Tensor};
 
 /// White noise to cut from: long enough that no model learns it.

@@ -1,9 +1,9 @@
 //! One batch on a device.
 
 use super::packed::Packed;
-use crate::loader::{BlockLayout, GAP};
+use host::loader::{BlockLayout, GAP};
 #[cfg(test)]
-use crate::loader::{Budget, SoundKind, Span};
+use host::loader::{Budget, SoundKind, Span};
 use std::sync::Arc;
 use tch::{Device, Tensor};
 

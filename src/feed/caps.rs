@@ -1,8 +1,8 @@
 //! Hard memory caps of the roles, from the first allocation on.
 
 use super::roles::{Roles, name};
-use crate::config::Training;
 use anyhow::{Context, Result, bail};
+use host::config::Training;
 use std::fmt;
 use tch::Device;
 

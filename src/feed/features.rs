@@ -4,8 +4,8 @@ use super::augment::Augment;
 use super::batch::{Batch, Sound};
 use super::mel::{MelExtractor, MelStats};
 use super::mel_kernel::{MelKernel, Rows};
-use crate::config::Config;
-use crate::loader::{BlockLayout, GAP, Position, Section, SoundKind};
+use host::config::Config;
+use host::loader::{BlockLayout, GAP, Position, Section, SoundKind};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 

@@ -1,8 +1,8 @@
 //! Log-mel frames of 16-bit samples on a GPU in one launch. The values are those of `mel.rs`; `mel.cu` tells how.
 
 use super::mel::{MelStats, mel_filters};
-use crate::audio::mel::heard;
-use crate::config;
+use host::audio::mel::heard;
+use host::config;
 use std::f64::consts::TAU;
 use std::ops::Range;
 use tch::{Device, Kind, Tensor};
@@ -130,8 +130,8 @@ fn bands(config: &config::Model, rate_hz: u32) -> (Tensor, Tensor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::feed::{MelExtractor, Span};
+    use crate::feed::{Interval, MelExtractor};
+    use host::config::Config;
 
     const RATE_HZ: u32 = 22_050;
     const GPU: Device = Device::Cuda(0);
@@ -251,7 +251,7 @@ mod tests {
                 (0..50).for_each(|_| work());
                 Ok(())
             };
-            let ((), span) = Span::of(GPU, many).unwrap();
+            let ((), span) = Interval::of(GPU, many).unwrap();
             span.end.wait().unwrap();
             span.start.ms_until(&span.end).unwrap() * 1e3 / 50.0
         };

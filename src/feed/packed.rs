@@ -1,6 +1,6 @@
 //! One axis of a packed batch as tensors: where utterances lie, for attention, convolutions and means.
 
-use crate::loader::{Axis, AxisTables};
+use host::loader::{Axis, AxisTables};
 use std::ops::Range;
 use tch::{Kind, Tensor};
 

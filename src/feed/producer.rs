@@ -3,15 +3,15 @@
 
 use super::batch::Batch;
 use super::block::block_tensor;
+use super::event::{Event, Interval};
 use super::features::Features;
-use super::mark::{Mark, Span};
 use super::roles::Roles;
-use super::route::{Depot, Route};
-use crate::loader::{Block, HostBatch, Loader, Making, Position};
-use crate::simulate::{self, Delays};
-use crate::telemetry::clock::Stage;
-use crate::telemetry::cpu::{Ran, ThreadClock};
+use super::route::{Route, StagingBuffers};
 use anyhow::{Result, anyhow};
+use host::loader::{Block, HostBatch, Loader, Making, Position};
+use host::machine::{Ran, ThreadClock};
+use host::simulate::{self, Delays};
+use host::telemetry::clock::Stage;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,9 +29,9 @@ pub struct Trace {
     pub asked: Instant,
     pub load_wait: Duration,
     /// Absent where the data role runs on the CPU: the block is there already.
-    pub to_device: Option<Span>,
-    pub features: Span,
-    pub transfer: Span,
+    pub to_device: Option<Interval>,
+    pub features: Interval,
+    pub transfer: Interval,
     /// How long the feed's thread was at this batch, and what it had of a core meanwhile where the system tells.
     pub wall: Duration,
     pub ran: Option<Ran>,
@@ -54,9 +54,9 @@ pub struct Delivery {
     /// How long the training thread waited for the batch. On a GPU the device may still have had work.
     pub wait: Duration,
     /// When the model device had nothing else to do and the batch was asked for; absent for the first.
-    pub asked: Option<Mark>,
+    pub asked: Option<Event>,
     /// When the model device had the batch: after all it waited for, before it copied anything.
-    pub arrived: Mark,
+    pub arrived: Event,
     pub trace: Trace,
 }
 
@@ -66,8 +66,8 @@ pub struct Slot {
     /// Allocated at the first use, then overwritten.
     pub batch: Option<Batch>,
     /// The last reader's mark: until the device is past it, the slot is not written.
-    pub done: Option<Mark>,
-    depot: Depot,
+    pub done: Option<Event>,
+    staging: StagingBuffers,
 }
 
 pub struct Producer {
@@ -78,7 +78,7 @@ pub struct Producer {
     lanes: Lanes,
     delays: Delays,
     /// Blocks on the data device, used in turn, each with the mark of its last reader.
-    staging: [(Option<Tensor>, Option<Mark>); 2],
+    staging: [(Option<Tensor>, Option<Event>); 2],
     turn: usize,
     /// Where the time of the thread that fills goes.
     clock: Arc<Stage>,
@@ -87,7 +87,7 @@ pub struct Producer {
     #[cfg(test)]
     poison: bool,
     /// Blocks that a copy may still be reading.
-    in_flight: VecDeque<(Mark, Box<dyn Block>)>,
+    in_flight: VecDeque<(Event, Box<dyn Block>)>,
 }
 
 /// Streams of the producer. On one device and without overlap: whatever is current.
@@ -179,7 +179,7 @@ impl Producer {
     }
 
     /// The block's bytes on the data device.
-    fn upload(&mut self, block: &dyn Block) -> Result<(Tensor, Option<Span>)> {
+    fn upload(&mut self, block: &dyn Block) -> Result<(Tensor, Option<Interval>)> {
         let (host, device) = (block_tensor(block), self.roles.data);
         if !device.is_cuda() {
             return Ok((host.shallow_clone(), None));
@@ -190,26 +190,26 @@ impl Producer {
         if let Some(mark) = last_reader.take() {
             mark.precede(device)?;
         }
-        let ((), span) = Span::of(device, || {
+        let ((), span) = Interval::of(device, || {
             simulate::wait(self.delays.copy);
             copy_async(staged, host)
         })?;
         Ok((staged.shallow_clone(), Some(span)))
     }
 
-    fn make(&self, staged: &Tensor, copied: Option<&Span>, at: &Position) -> Result<(Batch, Span)> {
+    fn make(&self, staged: &Tensor, copied: Option<&Interval>, at: &Position) -> Result<(Batch, Interval)> {
         let _lane = current(self.lanes.work)?;
         if let Some(span) = copied {
             span.end.precede(self.roles.data)?;
         }
-        Span::of(self.roles.data, || {
+        Interval::of(self.roles.data, || {
             simulate::wait(self.delays.features);
             Ok(self.features.batch(staged, at))
         })
     }
 
     /// Queues the batch's way into the slot: the span of it, and the mark after which the slot may be read.
-    fn deliver(&self, batch: &Batch, made: &Span, slot: &mut Slot) -> Result<(Span, Mark)> {
+    fn deliver(&self, batch: &Batch, made: &Interval, slot: &mut Slot) -> Result<(Interval, Event)> {
         let Roles { data, model } = self.roles;
         let _lanes = (current(self.lanes.deliver[0])?, current(self.lanes.deliver[1])?);
         made.end.precede(data)?;
@@ -219,11 +219,11 @@ impl Producer {
                 record_stream(tensor, lane)?;
             }
         }
-        let ((), span) = Span::of(model, || {
+        let ((), span) = Interval::of(model, || {
             simulate::wait(self.delays.transfer);
             self.carry(batch, slot)
         })?;
-        Ok((span, Mark::now(model)?))
+        Ok((span, Event::now(model)?))
     }
 
     fn carry(&self, batch: &Batch, slot: &mut Slot) -> Result<()> {
@@ -233,9 +233,9 @@ impl Producer {
             return Ok(());
         };
         if self.route == Route::Staged {
-            slot.depot.load(batch)?;
-            Mark::now(data)?.precede(model)?;
-            slot.depot.unload(into)?;
+            slot.staging.load(batch)?;
+            Event::now(data)?.precede(model)?;
+            slot.staging.unload(into)?;
         } else {
             into.fill_from(batch)?;
         }
@@ -243,7 +243,7 @@ impl Producer {
     }
 
     /// The block and its copy on the device are free once `read` has passed.
-    fn release(&mut self, block: Box<dyn Block>, read: Mark) -> Result<()> {
+    fn release(&mut self, block: Box<dyn Block>, read: Event) -> Result<()> {
         if !self.roles.data.is_cuda() {
             self.loader.recycle(block);
             return Ok(());
@@ -270,9 +270,9 @@ impl Producer {
     }
 
     /// The end of what is queued on a lane of the data device.
-    fn mark(&self, lane: Option<Stream>) -> Result<Mark, torchx::Error> {
+    fn mark(&self, lane: Option<Stream>) -> Result<Event, torchx::Error> {
         let _lane = current(lane)?;
-        Mark::now(self.roles.data)
+        Event::now(self.roles.data)
     }
 }
 

@@ -5,12 +5,12 @@
 //! only one that ever waits for a kernel.
 
 use super::batch::Batch;
-use super::mark::Mark;
+use super::event::Event;
 use super::producer::{Delivery, Made, Producer, Slot};
 use super::route::Route;
-use crate::loader::Loader;
-use crate::telemetry::clock::{Board, Queue, Snapshot, Stage};
 use anyhow::{Context, Result, anyhow};
+use host::loader::Loader;
+use host::telemetry::clock::{Board, Queue, Snapshot, Stage};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,7 +94,7 @@ impl Feed {
     /// Copies the next batch into `into` (allocated at the first call) on the current stream.
     pub fn next(&mut self, into: &mut Option<Batch>) -> Result<Delivery> {
         let start = Instant::now();
-        let asked = into.as_ref().map(|batch| Mark::now(batch.mel.device())).transpose()?;
+        let asked = into.as_ref().map(|batch| Event::now(batch.mel.device())).transpose()?;
         let (mut slot, made) = self.take()?;
         let wait = start.elapsed();
         let batch = slot.batch.take().expect("a slot that was filled has a batch");
@@ -102,11 +102,11 @@ impl Feed {
         if let Some(filled) = slot.done.take() {
             filled.precede(device)?;
         }
-        let arrived = Mark::now(device)?;
+        let arrived = Event::now(device)?;
         match into {
             Some(into) => {
                 into.fill_from(&batch)?;
-                slot.done = Some(Mark::now(device)?);
+                slot.done = Some(Event::now(device)?);
                 slot.batch = Some(batch);
             }
             // The first batch stays; its slot gets memory of its own when it is filled again.

@@ -1,7 +1,7 @@
 //! Which device prepares batches and which one trains. Roles, not numbers: they may be two GPUs, one, or the CPU.
 
-use crate::config::{self, DataDevice};
 use anyhow::{Context, Result, bail};
+use host::config::{self, DataDevice};
 use tch::Device;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

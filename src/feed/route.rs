@@ -40,9 +40,9 @@ impl fmt::Display for Route {
 
 /// Pinned host memory of one batch, made at the first use and used again.
 #[derive(Default)]
-pub struct Depot(Vec<Tensor>);
+pub struct StagingBuffers(Vec<Tensor>);
 
-impl Depot {
+impl StagingBuffers {
     /// Copies the batch to host memory. From a GPU this is queued on its current stream.
     pub fn load(&mut self, batch: &Batch) -> Result<(), torchx::Error> {
         let tensors = batch.tensors();

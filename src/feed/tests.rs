@@ -1,10 +1,12 @@
 //! The feed against itself: what the ring delivers is what one thread makes, whatever runs beside it.
 
 use super::*;
-use crate::config::Config;
-use crate::loader::tests::{dataset, options};
-use crate::loader::{Budget, Dataset, Loader, Position};
-use crate::simulate::Delays;
+use host::config::{Config, LongClips};
+use host::corpus::Utterance;
+use host::loader::{Budget, Dataset, Length, Limits, Loader, Moment, Position};
+use host::simulate::Delays;
+use host::text::Tokenizer;
+use host::{audio, cache};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,10 +21,52 @@ fn config() -> Config {
     config
 }
 
+const CLIPS: usize = 12;
+
+/// A cache of a few short clips of three speakers, the last clip the only one of its own. `hook` is called as each is read.
+fn dataset(hook: impl Fn(Moment) + Send + Sync + 'static) -> (tempfile::TempDir, Arc<Dataset>) {
+    let dir = tempfile::tempdir().unwrap();
+    let utterance = |clip: usize| {
+        let audio = dir.path().join(format!("{clip}.wav"));
+        // Every clip has a period of its own, so that each can be told from its values.
+        let wave: Vec<f32> = (0..1600 * (1 + clip % 5)).map(|at| (at % (61 + 2 * clip)) as f32 / 256.0 - 0.1).collect();
+        audio::write_wav(&audio, &wave, 16_000).unwrap();
+        let speaker = if clip == CLIPS - 1 { "alone" } else { ["even", "odd"][clip % 2] };
+        let language = Some(["de", "en"][clip % 2].into());
+        Utterance { id: clip.to_string(), audio, text: "a".into(), speaker: speaker.into(), language }
+    };
+    let utterances: Vec<Utterance> = (0..CLIPS).map(utterance).collect();
+    let mut config = config();
+    config.data.cache_dir = Some(dir.path().join("cache"));
+    (config.data.trim_silence, config.data.normalize_audio) = (false, false);
+    let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, Delays::default()).unwrap();
+    let max = Length { frames: 100, tokens: 10 };
+    let limits = Limits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
+    let (mut dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
+    dataset.set_hook(hook);
+    (dir, Arc::new(dataset))
+}
+
+fn options(workers: usize) -> host::loader::Options {
+    host::loader::Options {
+        seed: 9,
+        from: Position::default(),
+        workers,
+        depth: 3,
+        in_flight: 1,
+        ordered: true,
+        allocate: host::loader::PlainBlock::allocate(),
+        max_failures: 0,
+        delays: Default::default(),
+    }
+}
+
 fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays, config: &Config) -> Producer {
     let budget = Budget::packed(dataset.lengths(), 3);
     let (allocate, in_flight) = (allocate(roles.data), COPIES_IN_FLIGHT);
-    let options = crate::loader::Options { allocate, in_flight, delays, ..options(workers) };
+    let options = host::loader::Options { allocate, in_flight, delays, ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
         Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();
@@ -93,13 +137,13 @@ fn batches_are_made_during_the_step() {
     let (_dir, dataset) = dataset(|_| ());
     let delays = Delays { features: Duration::from_millis(10), ..Delays::default() };
     let mut feed = Feed::start(producer(&dataset, CPU, 2, delays, &config()), 3).unwrap();
-    let (mut input, mut last_end, mut overlapped) = (None, None::<Mark>, 0);
+    let (mut input, mut last_end, mut overlapped) = (None, None::<Event>, 0);
     for _ in 0..8 {
         let delivery = feed.next(&mut input).unwrap();
-        let made_before = |end: &Mark| delivery.trace.features.start.ms_until(end).is_some_and(|ms| ms > 0.0);
+        let made_before = |end: &Event| delivery.trace.features.start.ms_until(end).is_some_and(|ms| ms > 0.0);
         overlapped += usize::from(last_end.as_ref().is_some_and(made_before));
         sleep(Duration::from_millis(20));
-        last_end = Some(Mark::now(Device::Cpu).unwrap());
+        last_end = Some(Event::now(Device::Cpu).unwrap());
     }
     assert!(overlapped >= 6, "{overlapped} of 7 batches were begun before the step before them had ended");
 }
@@ -107,7 +151,7 @@ fn batches_are_made_during_the_step() {
 #[test]
 fn a_feed_that_fails_is_an_error_and_no_hang() {
     let (_dir, dataset) = dataset(|moment| {
-        if let crate::loader::tests::Moment::Clip(7) = moment {
+        if let Moment::Clip(7) = moment {
             panic!("planted");
         }
     });
@@ -141,7 +185,7 @@ fn run(dataset: &Arc<Dataset>, config: &Config) -> Vec<Vec<Tensor>> {
 fn speed_changes_the_number_of_frames_and_nothing_else() {
     let mut config = config();
     config.data.augment_speed = 0.2;
-    let span = |start, len| crate::loader::Span { start, len };
+    let span = |start, len| host::loader::Span { start, len };
     let frames = Tensor::arange(40, (Kind::Float, Device::Cpu)).unsqueeze(1);
     let reference = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
     // 10 recorded frames spoken in 8, and 12 in 15.
@@ -186,7 +230,7 @@ fn a_reference_moves_as_far_as_its_speech() {
     let mut config = config();
     config.data.augment_pitch_semitones = 4.0;
     let augment = augment::Augment::new(&config.data, 1, Device::Cpu);
-    let spans = [0, 6].map(|start| crate::loader::Span { start, len: 6 });
+    let spans = [0, 6].map(|start| host::loader::Span { start, len: 6 });
     let spectrum = Tensor::rand([12, 50], (Kind::Float, Device::Cpu));
     let nothing = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
     let batch = Batch::by_hand(&spans, &spans, &[1; 12], &[0, 0], spectrum.shallow_clone(), nothing);
@@ -229,14 +273,14 @@ fn transfers_overlap_the_step_on_a_gpu() {
         let delivery = feed.next(&mut input).unwrap();
         let work =
             || -> Result<Tensor, torchx::Error> { Ok((0..40).fold(weight.copy(), |x, _| x.matmul(&weight) / 64.0)) };
-        let (_, step) = Span::of(gpu, work).unwrap();
+        let (_, step) = Interval::of(gpu, work).unwrap();
         steps.push((delivery.trace, step));
     }
     torchx::cuda::synchronize(gpu).unwrap();
-    let inside = |later: &Span, step: &Span| {
+    let inside = |later: &Interval, step: &Interval| {
         step.start.ms_until(&later.start).unwrap() > 0.0 && later.end.ms_until(&step.end).unwrap() > 0.0
     };
-    let overlaps = |of: fn(&Trace) -> &Span| {
+    let overlaps = |of: fn(&Trace) -> &Interval| {
         let later = |n: usize| steps.get(n + 1..).unwrap().iter().any(|(trace, _)| inside(of(trace), &steps[n].1));
         (0..steps.len() - 1).filter(|&n| later(n)).count()
     };

@@ -167,7 +167,7 @@ fn best_path(scores: &[f32], tokens: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use host::rng::Rng;
 
     /// Every monotonic path, by recursion.
     fn brute_force(scores: &[f32], tokens: usize, frame: usize, token: usize) -> (f32, Vec<usize>) {

@@ -7,8 +7,8 @@ use super::along;
 use super::layers::{Attention, Depthwise, FeedForward, Linear, Rotary, gated_add, modulated_norm};
 use super::reference::pooled;
 use super::track::{Track, half, with_gap_row};
-use crate::config;
 use crate::feed::Packed;
+use host::config;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 

@@ -5,7 +5,7 @@
 use super::layers::{Attention, Conv, CrossAttention, LayerNorm, Linear, Rotary, embedding, lookup};
 use super::reference::VoiceInput;
 use super::track::{Track, with_gap_row};
-use crate::config;
+use host::config;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 

@@ -85,7 +85,7 @@ impl Depthwise {
 }
 
 fn check_reach(kernel: i64) {
-    assert!(kernel / 2 < crate::loader::GAP as i64, "the gap between utterances must cover half of every kernel");
+    assert!(kernel / 2 < host::loader::GAP as i64, "the gap between utterances must cover half of every kernel");
 }
 
 pub fn uniform_by_fan_in(fan_in: i64) -> Init {

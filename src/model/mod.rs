@@ -15,11 +15,11 @@ mod reference;
 mod tests;
 mod track;
 
-use crate::config;
 use crate::feed::{Batch, Packed};
 use align::Aligner;
 use decoder::{Decoder, Given};
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
+use host::config;
 use layers::lookup;
 use reference::ReferenceEncoder;
 use tch::nn::Path;

@@ -8,7 +8,7 @@
 use super::conv::Conv;
 use super::layers::{CrossAttention, FeedForward, LayerNorm, Linear};
 use super::track::with_gap_row;
-use crate::config;
+use host::config;
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
 use torchx::narrowed;

@@ -1,9 +1,9 @@
 //! The model against itself and against references: packed equals alone, and one batch can be learned by heart.
 
 use super::*;
-use crate::config::Config;
-use crate::loader::{Axis, GAP, Span};
-use crate::rng::Rng;
+use host::config::Config;
+use host::loader::{Axis, GAP, Span};
+use host::rng::Rng;
 use tch::Device;
 use tch::nn::VarStore;
 
@@ -34,7 +34,7 @@ fn voice_of(config: &config::Model, seed: i64) -> (VarStore, Voice) {
     let store = VarStore::new(Device::Cpu);
     let voice = Voice::new(&store.root(), config, VOCAB, LANGUAGES, Kind::Float).unwrap();
     // What starts as zero would hide whatever feeds it.
-    for (_, tensor) in crate::train::named_parameters(&store) {
+    for (_, tensor) in torchx::named_parameters(&store) {
         let _ = tch::no_grad(|| tensor.shallow_clone().uniform_(-0.2, 0.2));
     }
     (store, voice)
@@ -95,7 +95,7 @@ fn fixed_loss(voice: &Voice, batch: &Batch) -> Tensor {
 fn collected(store: &VarStore, backward: impl FnOnce()) -> Vec<(String, Tensor)> {
     store.trainable_variables().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
     backward();
-    let named = crate::train::named_parameters(store);
+    let named = torchx::named_parameters(store);
     let gradient = |tensor: Tensor| if tensor.grad().defined() { tensor.grad().copy() } else { tensor.zeros_like() };
     named.into_iter().map(|(name, tensor)| (name, gradient(tensor))).collect()
 }
@@ -223,7 +223,7 @@ fn identical_references_average_to_one() {
     let batch = batch(&[(5, 13, 97)]);
     let one = voice.latents(&batch.reference).unwrap();
     let three = voice.latents(&batch.reference.repeat([3, 1, 1])).unwrap();
-    let average = crate::synth::voice::average(&three);
+    let average = crate::checkpoint::voice::average(&three);
     assert_eq!(average.size(), [1, 3, 32]);
     assert!((average - one).abs().max().double_value(&[]) < 1e-5);
 }
@@ -317,7 +317,7 @@ fn learnable() -> Batch {
 fn one_batch_can_be_learned_by_heart() {
     let (store, voice) = voice_of(&config::Model { contrastive_weight: 0.0, ..tiny() }, 3);
     let batch = learnable();
-    let parameters = crate::train::named_parameters(&store).into_iter().map(|(_, tensor)| (tensor, false));
+    let parameters = torchx::named_parameters(&store).into_iter().map(|(_, tensor)| (tensor, false));
     let options = torchx::adamw::Options { lr: 5e-3, ..Default::default() };
     let mut optimizer = torchx::AdamW::new(parameters, options).unwrap();
     let mut history = Vec::new();
@@ -389,7 +389,7 @@ fn on_gpu(store: &VarStore) -> (VarStore, Voice) {
     torchx::cuda::load().unwrap();
     let other = VarStore::new(GPU);
     let voice = Voice::new(&other.root(), &tiny(), VOCAB, LANGUAGES, Kind::Float).unwrap();
-    let parameters = crate::train::named_parameters(&other).into_iter().zip(crate::train::named_parameters(store));
+    let parameters = torchx::named_parameters(&other).into_iter().zip(torchx::named_parameters(store));
     parameters.for_each(|((_, mut to), (_, from))| tch::no_grad(|| to.copy_(&from)));
     (other, voice)
 }

@@ -2,12 +2,12 @@
 
 use super::refusal::Refusal;
 use super::worker::Piece;
-use crate::audio::{Converter, Encoder, Format};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use host::audio::{Converter, Encoder, Format};
 use hyper::body::Frame;
 use serde_json::json;
 use std::io;

@@ -3,11 +3,11 @@
 use super::refusal::Refusal;
 use super::worker::Order;
 use super::{App, answer, body};
-use crate::audio::decode_bytes;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use host::audio::decode_bytes;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::oneshot;

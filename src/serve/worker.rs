@@ -3,9 +3,9 @@
 
 use super::metrics::Metrics;
 use super::refusal::Refusal;
-use crate::audio::Waveform;
 use crate::synth::{Request, Synthesizer, Utterance};
 use anyhow::Result;
+use host::audio::Waveform;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Clauses end to end: pauses as punctuation asks, whatever quiet the voice left at its ends, and no clicks.
 
-use crate::text::End;
+use host::text::End;
 
 /// Ends rise and fall over this long, so that none is cut off at a sample that is not zero.
 const FADE_S: f64 = 0.01;

@@ -1,35 +1,32 @@
 //! Text to waveform: clauses → tokens → durations and content → flow → mel → sound, joined and kept from clipping.
 
-mod griffin_lim;
+mod backend;
 mod join;
 mod limiter;
 mod network;
-mod sounder;
 mod stages;
 #[cfg(test)]
 mod tests;
 mod utterance;
-pub mod voice;
 
-pub use griffin_lim::GriffinLim;
 pub use network::speak_tokens;
 pub use utterance::Utterance;
 
-use crate::audio::Waveform;
-use crate::config::Config;
+use crate::checkpoint::voice::{self, Heard, Listener, VoiceFile};
+use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::{MelExtractor, MelStats};
 use crate::model::{Sampling, Voice};
-use crate::text::Tokenizer;
-use crate::train::checkpoint::{Checkpoint, RunKind};
 use crate::vocoder::Vocoder;
 use anyhow::{Context, Result, ensure};
+use backend::VocoderBackend;
+use host::audio::Waveform;
+use host::config::Config;
+use host::text::Tokenizer;
 use network::{Clause, Network};
-use sounder::Sounder;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use voice::{Heard, Listener, VoiceFile};
 
 /// Enough of a text to tell its language.
 const LANGUAGE_SAMPLE: usize = 2000;
@@ -112,9 +109,9 @@ impl Synthesizer {
         if let Some(own) = &mut own {
             own.latents = own.latents.to_device(device);
         }
-        let sounder = Sounder::open(vocoder, config, kind, device)?;
+        let vocoder_backend = VocoderBackend::open(vocoder, config, kind, device)?;
         let stats = checkpoint.state.mel_stats;
-        let network = Network::new(voice, sounder, stats, config.model.hop_length as usize, device);
+        let network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
         Ok(Synthesizer {
             network,
             stats,
@@ -152,8 +149,8 @@ impl Synthesizer {
             seconds: None,
         });
         let stats = MelStats { mean: -5.0, std: 2.0 };
-        let sounder = Sounder::Trained { vocoder, store: vocoder_store };
-        let mut network = Network::new(voice, sounder, stats, config.model.hop_length as usize, device);
+        let vocoder_backend = VocoderBackend::Trained { vocoder, store: vocoder_store };
+        let mut network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
         network.frames_per_token = Some(frames_per_token);
         Ok(Synthesizer { network, tokenizer, stats, config: config.clone(), own, device, note: None, store })
     }
@@ -283,8 +280,8 @@ impl Synthesizer {
             }
         };
         copy(&self.store, &other.store);
-        let (Sounder::Trained { store: from, .. }, Sounder::Trained { store: to, .. }) =
-            (&self.network.sounder, &other.network.sounder)
+        let (VocoderBackend::Trained { store: from, .. }, VocoderBackend::Trained { store: to, .. }) =
+            (&self.network.vocoder_backend, &other.network.vocoder_backend)
         else {
             return;
         };
@@ -304,7 +301,7 @@ fn speech_kind(device: Device) -> Result<Kind> {
     if device == Device::Cpu && std::env::var_os("OMP_NUM_THREADS").is_none() {
         // LibTorch counts the machine's cores; those that a container may use can be fewer, and then threads would wait
         // for each other.
-        tch::set_num_threads(crate::config::cores() as i32);
+        tch::set_num_threads(host::machine::cores() as i32);
     }
     let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.has_bf16();
     Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })

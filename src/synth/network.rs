@@ -4,13 +4,13 @@
 //! content, then frames to sound. On a GPU both are padded to a ladder of sizes and replayed as captured graphs.
 
 use super::Options;
-use super::sounder::Sounder;
+use super::backend::VocoderBackend;
 use super::stages::{Key, Stages};
 use crate::feed::{MelStats, Packed};
-use crate::loader::{AxisTables, GAP, Span};
 use crate::model::Voice;
-use crate::rng::Rng;
 use anyhow::Result;
+use host::loader::{AxisTables, GAP, Span};
+use host::rng::Rng;
 use std::cell::RefCell;
 use std::ops::Range;
 use tch::nn::VarStore;
@@ -40,7 +40,7 @@ pub struct Clause {
 
 pub struct Network {
     pub voice: Voice,
-    pub(super) sounder: Sounder,
+    pub(super) vocoder_backend: VocoderBackend,
     stats: MelStats,
     hop_samples: usize,
     device: Device,
@@ -51,10 +51,16 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(voice: Voice, sounder: Sounder, stats: MelStats, hop_samples: usize, device: Device) -> Self {
+    pub fn new(
+        voice: Voice,
+        vocoder_backend: VocoderBackend,
+        stats: MelStats,
+        hop_samples: usize,
+        device: Device,
+    ) -> Self {
         let sizes = if device.is_cuda() { Sizes::Ladder } else { Sizes::Close };
         let stages = RefCell::new(Stages::new(device));
-        Network { voice, sounder, stats, hop_samples, device, sizes, stages, frames_per_token: None }
+        Network { voice, vocoder_backend, stats, hop_samples, device, sizes, stages, frames_per_token: None }
     }
 
     /// Samples of each clause.
@@ -96,7 +102,7 @@ impl Network {
     }
 
     pub fn vocoder_parameters(&self) -> usize {
-        self.sounder.parameters()
+        self.vocoder_backend.parameters()
     }
 
     /// Why graphs are not used, where they could not be captured.
@@ -163,10 +169,10 @@ impl Network {
             let frames = axis.packed(&inputs[0]);
             let guidance = how.guided.then_some(&inputs[3]);
             let mel = self.voice.decode(&inputs[1], inputs.get(4), &frames, &inputs[2], how.steps, guidance);
-            vec![self.sounder.packed(&self.stats.restore(&mel), &frames.mask)]
+            vec![self.vocoder_backend.packed(&self.stats.restore(&mel), &frames.mask)]
         };
         let outputs = self.stages.borrow_mut().run(axis.key(Some((how.steps, how.guided))), inputs, work)?;
-        Ok(self.sounder.cut(&outputs[0], &axis.spans, self.hop_samples))
+        Ok(self.vocoder_backend.cut(&outputs[0], &axis.spans, self.hop_samples))
     }
 
     /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.
@@ -174,7 +180,7 @@ impl Network {
         let frames = log_mel.size()[0];
         let mask = Tensor::ones([frames, 1], (Kind::Float, self.device));
         let whole = Span { start: 0, len: frames as usize };
-        self.sounder.cut(&self.sounder.packed(log_mel, &mask), &[whole], self.hop_samples).remove(0)
+        self.vocoder_backend.cut(&self.vocoder_backend.packed(log_mel, &mask), &[whole], self.hop_samples).remove(0)
     }
 
     fn moved(&self, ints: &[i32]) -> Tensor {

@@ -2,7 +2,7 @@
 
 use super::network::Sizes;
 use super::*;
-use crate::config::{Config, Overrides};
+use host::config::{Config, Overrides};
 
 fn config() -> Config {
     let mut config = Config::resolve(None, Overrides::default()).unwrap();

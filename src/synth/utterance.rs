@@ -4,8 +4,8 @@ use super::join::Join;
 use super::limiter::Limiter;
 use super::network::Clause;
 use super::{Options, Synthesizer};
-use crate::text::{End, Splitter, normalize};
 use anyhow::Result;
+use host::text::{End, Splitter, normalize};
 use std::collections::{BTreeSet, VecDeque};
 use tch::Tensor;
 

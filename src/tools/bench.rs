@@ -2,10 +2,10 @@
 
 use super::measure::{Kernels, Rig, Watched};
 use crate::feed::{Delivery, MelStats, Purpose};
-use crate::loader::Position;
-use crate::telemetry::Spread;
-use crate::train::{Surroundings, start_feed};
+use crate::run::{RunContext, start_feed};
 use anyhow::Result;
+use host::loader::Position;
+use host::telemetry::Spread;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -48,8 +48,8 @@ pub struct Report {
 }
 
 /// `slow`: the same surroundings with no worker and no ring, for the comparison.
-pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Result<Report> {
-    let (mut rig, first_step_s) = Rig::start(around)?;
+pub fn pipeline(context: &RunContext, slow: &RunContext, steps: u64) -> Result<Report> {
+    let (mut rig, first_step_s) = Rig::start(context)?;
     rig.warm_up()?;
     let Watched { summary, stages, gpus, .. } = rig.watch(steps)?;
     let nvml_busy = gpus.ok().and_then(|readings| Some(readings.first()?.busy.known()?.mean));
@@ -58,17 +58,17 @@ pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Resul
     let headspace_ms = rig.headspace(steps)?;
     let synchronous_ms = synchronous(&mut rig, slow, steps / 4 + 5)?;
     rig.stop_feed();
-    let producer = ceiling(around, steps)?;
+    let producer = ceiling(context, steps)?;
     let step_ms = summary.step_ms.mean;
     let kernels = traced.as_ref().map(|traced| Kernels::of(traced, step_ms));
     let mean = |spread: Spread| spread.known().map(|spread| spread.mean);
     let features_ms = mean(stages.features_ms).unwrap_or(0.0);
-    let batches_per_second = 1e3 / step_ms * around.config.training.gradient_accumulation_steps as f64;
+    let batches_per_second = 1e3 / step_ms * context.config.training.gradient_accumulation_steps as f64;
     Ok(Report {
-        model_size: format!("{:?}", around.config.model.size).to_lowercase(),
+        model_size: format!("{:?}", context.config.model.size).to_lowercase(),
         parameters: rig.parameters(),
-        corpus_hours: around.data.train.seconds(around.config.data.sample_rate) / 3600.0,
-        frames_per_batch: around.data.budget.frames,
+        corpus_hours: context.data.train.seconds(context.config.data.sample_rate) / 3600.0,
+        frames_per_batch: context.data.budget.frames,
         steps,
         first_step_s,
         step_ms,
@@ -95,14 +95,14 @@ pub fn pipeline(around: &Surroundings, slow: &Surroundings, steps: u64) -> Resul
 }
 
 /// Milliseconds of a step on one batch that stays.
-pub fn headspace(around: &Surroundings, steps: u64) -> Result<f64> {
-    let (mut rig, _) = Rig::start(around)?;
+pub fn headspace(context: &RunContext, steps: u64) -> Result<f64> {
+    let (mut rig, _) = Rig::start(context)?;
     rig.warm_up()?;
     rig.stop_feed();
     rig.headspace(steps)
 }
 
-fn synchronous(rig: &mut Rig, slow: &Surroundings, steps: u64) -> Result<f64> {
+fn synchronous(rig: &mut Rig, slow: &RunContext, steps: u64) -> Result<f64> {
     rig.feed_from(slow)?;
     rig.run(5)?;
     let start = Instant::now();
@@ -111,8 +111,8 @@ fn synchronous(rig: &mut Rig, slow: &Surroundings, steps: u64) -> Result<f64> {
 }
 
 /// Batches a second into a slot that nobody reads.
-pub fn ceiling(around: &Surroundings, batches: u64) -> Result<f64> {
-    let mut feed = start_feed(around, Position::default(), MelStats::identity(), Purpose::Voice)?;
+pub fn ceiling(context: &RunContext, batches: u64) -> Result<f64> {
+    let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut take = |count: u64| -> Result<()> {
         let mut last: Option<Delivery> = None;

@@ -1,8 +1,8 @@
 //! How fast a voice speaks: one text, its first sound, and many texts at once.
 
-use crate::config::Size;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::Result;
+use host::config::Size;
 use serde::Serialize;
 use std::time::Instant;
 use tch::Device;

@@ -1,7 +1,7 @@
 //! What was wrong, what was changed, what it brought, and what is left: one report out of three.
 
 use super::configure::Tuned;
-use super::report::{Report, Section};
+use host::tools::report::{Report, Section};
 use serde_json::json;
 
 /// `before` and `after`: diagnoses of a run with the settings as they were, and as they are now. Only what is left counts

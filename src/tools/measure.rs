@@ -1,19 +1,19 @@
 //! A stretch of the real training pipeline with all its clocks read: what every report on a run rests on.
 
 use super::timeline::{Axis, Timeline};
-use crate::config::Config;
-use crate::feed::{Feed, Mark, MelStats, Purpose, Role, name};
-use crate::loader::{Making, Position};
+use crate::feed::{Event, Feed, MelStats, Purpose, Role, name};
 use crate::model::Voice;
-use crate::telemetry::Spread;
-use crate::telemetry::cpu::{HostClock, HostLoad, Ran, ThreadClock};
-use crate::telemetry::gpu::Reading;
-use crate::telemetry::window::{Summary, percentile};
-use crate::train::{
-    Building, Done, Pulse, Stages, Start, Step, Surroundings, Usage, Watch, begin_voice, gpu_sampler, ring_slots,
-    start_feed,
-};
+use crate::run::{RunContext, ring_slots, start_feed};
+use crate::train::{Done, Stages, Start, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
+use host::config::Config;
+use host::dataset::Building;
+use host::loader::{Making, Position};
+use host::machine::{Ran, ThreadClock};
+use host::telemetry::Spread;
+use host::telemetry::cpu::{HostClock, HostLoad};
+use host::telemetry::gpu::Reading;
+use host::telemetry::window::{Summary, percentile};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use tch::Device;
@@ -158,12 +158,12 @@ pub struct DeviceUse {
 }
 
 /// Runs the pipeline and measures `steps` of it. Want of memory is explained as `train` does it.
-pub fn run(around: &Surroundings, steps: u64) -> Result<Measured> {
-    measured(around, steps).map_err(|error| Watch::new(around.roles, around.caps).explain(error, around.config))
+pub fn run(context: &RunContext, steps: u64) -> Result<Measured> {
+    measured(context, steps).map_err(|error| Watch::new(context.roles, context.caps).explain(error, context.config))
 }
 
-fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
-    let (mut rig, first_step_s) = Rig::start(around)?;
+fn measured(context: &RunContext, steps: u64) -> Result<Measured> {
+    let (mut rig, first_step_s) = Rig::start(context)?;
     rig.warm_up()?;
     let watched = rig.watch(steps)?;
     let traced = rig.trace()?;
@@ -178,9 +178,9 @@ fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
     let kernels = traced.map(|traced| Kernels::of(&traced, step_ms.mean));
     Ok(Measured {
         steps,
-        setup: Setup::of(around, rig.parameters(), route),
-        corpus: Corpus::of(around),
-        building: around.data.building,
+        setup: Setup::of(context, rig.parameters(), route),
+        corpus: Corpus::of(context),
+        building: context.data.building,
         first_step_s,
         step_ms,
         step_p50_ms: summary.p50_ms,
@@ -194,7 +194,7 @@ fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
         audio_seconds_per_second: summary.audio_seconds_per_second,
         headspace_ms,
         kernels,
-        devices: devices(around, &gpus, &usage),
+        devices: devices(context, &gpus, &usage),
         host,
         queued_share,
         feed_queued_share,
@@ -205,8 +205,8 @@ fn measured(around: &Surroundings, steps: u64) -> Result<Measured> {
 
 /// What watching costs: milliseconds of a plain step and of a watched one, from end to end on the device's clock.
 /// Medians of turns.
-pub fn overhead(around: &Surroundings, steps: u64) -> Result<(f64, f64)> {
-    let (mut rig, _) = Rig::start(around)?;
+pub fn overhead(context: &RunContext, steps: u64) -> Result<(f64, f64)> {
+    let (mut rig, _) = Rig::start(context)?;
     rig.warm_up()?;
     let (mut plain, mut watched) = (Vec::new(), Vec::new());
     for _ in 0..steps.div_ceil(TURN_STEPS).max(3) {
@@ -222,7 +222,7 @@ pub fn overhead(around: &Surroundings, steps: u64) -> Result<(f64, f64)> {
 
 /// The pipeline on a bench: network, feed, and the number of the step.
 pub struct Rig<'a> {
-    around: &'a Surroundings<'a>,
+    context: &'a RunContext<'a>,
     step: Step<Voice>,
     feed: Option<Feed>,
     number: u64,
@@ -244,12 +244,12 @@ pub struct Watched {
 
 impl<'a> Rig<'a> {
     /// Network, feed and the first step: with it, seconds since the start of the program.
-    pub fn start(around: &'a Surroundings) -> Result<(Self, f64)> {
-        let (step, state) = torchx::catch(|| begin_voice(around, &Start::Fresh))??;
-        let feed = start_feed(around, Position::default(), state.mel_stats, Purpose::Voice)?;
-        let mut rig = Rig { around, step, feed: Some(feed), number: 0 };
+    pub fn start(context: &'a RunContext) -> Result<(Self, f64)> {
+        let (step, state) = torchx::catch(|| begin_voice(context, &Start::Fresh))??;
+        let feed = start_feed(context, Position::default(), state.mel_stats, Purpose::Voice)?;
+        let mut rig = Rig { context, step, feed: Some(feed), number: 0 };
         rig.run(1)?;
-        let first_step_s = around.began.elapsed().as_secs_f64();
+        let first_step_s = context.began.elapsed().as_secs_f64();
         Ok((rig, first_step_s))
     }
 
@@ -258,13 +258,13 @@ impl<'a> Rig<'a> {
     }
 
     pub fn warm_up(&mut self) -> Result<()> {
-        self.run(if self.around.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { WARM_UP_STEPS })
+        self.run(if self.context.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { WARM_UP_STEPS })
     }
 
     /// Another feed in place of the one that runs.
-    pub fn feed_from(&mut self, around: &Surroundings) -> Result<()> {
+    pub fn feed_from(&mut self, context: &RunContext) -> Result<()> {
         self.stop_feed();
-        self.feed = Some(start_feed(around, Position::default(), MelStats::identity(), Purpose::Voice)?);
+        self.feed = Some(start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?);
         Ok(())
     }
 
@@ -277,7 +277,7 @@ impl<'a> Rig<'a> {
     }
 
     fn rate(&self) -> f64 {
-        self.around.config.training.learning_rate * 1e-3
+        self.context.config.training.learning_rate * 1e-3
     }
 
     fn one(&mut self) -> Result<Done> {
@@ -311,14 +311,14 @@ impl<'a> Rig<'a> {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(Mark::now(self.around.roles.model)?.wait()?)
+        Ok(Event::now(self.context.roles.model)?.wait()?)
     }
 
     /// As the training loop does it: figures are asked for now and then, and nothing waits for them. All clocks are read
     /// once the steps are over.
     pub fn watch(&mut self, steps: u64) -> Result<Watched> {
-        let sampler = gpu_sampler(self.around);
-        let axis = Axis::begin(self.around.roles)?;
+        let sampler = gpu_sampler(self.context);
+        let axis = Axis::begin(self.context.roles)?;
         let (host, feed_before) = (HostClock::read(), self.feed()?.snapshot());
         let clock = ThreadClock::open();
         let (start, before) = (Instant::now(), clock.read());
@@ -328,11 +328,11 @@ impl<'a> Rig<'a> {
             let done = self.one()?;
             ran.push(clock.since(lap));
             steps_done.push((self.number, done));
-            if self.number.is_multiple_of(self.around.config.training.log_step) {
+            if self.number.is_multiple_of(self.context.config.training.log_step) {
                 self.step.request_reading(self.number)?;
             }
             while self.step.poll(false)?.is_some() {}
-            self.around.bar.inc(1);
+            self.context.bar.inc(1);
         }
         self.settle()?;
         let (wall, waited) = (start.elapsed(), clock.since(before).map(|ran| ran.queued));
@@ -343,8 +343,8 @@ impl<'a> Rig<'a> {
         let timeline = Timeline::of(&axis, &steps_done);
         let loader = loader_times(&steps_done, self.feed()?.loader().gauges().workers, wall);
         let feed_queued_share = feed_queued(&steps_done);
-        let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.around.roles.model);
-        let mut pulse = Pulse::of(self.around, 0);
+        let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.context.roles.model);
+        let mut pulse = StepTimes::of(self.context, 0);
         steps_done.into_iter().for_each(|(number, done)| pulse.add(number, done));
         let (summary, stages) = pulse.close(self.number).context("no step was measured")?;
         let queued_share = waited.map(share);
@@ -353,25 +353,25 @@ impl<'a> Rig<'a> {
 
     /// Every kernel of some steps; nothing without a GPU.
     pub fn trace(&mut self) -> Result<Option<Activity>> {
-        if !self.around.roles.model.is_cuda() {
+        if !self.context.roles.model.is_cuda() {
             return Ok(None);
         }
         // The first recording of a process sets the recorder up.
         torchx::activity::start()?.stop()?;
         let recorder = torchx::activity::start()?;
         self.run(TRACED_STEPS)?;
-        Ok(Some(recorder.stop()?.of(self.around.roles.model)?))
+        Ok(Some(recorder.stop()?.of(self.context.roles.model)?))
     }
 
     /// Milliseconds of a step on the batch that the last one left.
     pub fn headspace(&mut self, steps: u64) -> Result<f64> {
-        let start = Mark::now(self.around.roles.model)?;
+        let start = Event::now(self.context.roles.model)?;
         for _ in 0..steps {
             self.number += 1;
             self.step.repeat(self.number, self.rate())?;
-            self.around.bar.inc(1);
+            self.context.bar.inc(1);
         }
-        let end = Mark::now(self.around.roles.model)?;
+        let end = Event::now(self.context.roles.model)?;
         end.wait()?;
         Ok(start.ms_until(&end).context("two marks of one device")? / steps as f64)
     }
@@ -382,13 +382,13 @@ impl<'a> Rig<'a> {
     }
 
     fn usage(&self) -> Result<Usage> {
-        Ok(Watch::new(self.around.roles, self.around.caps).usage(self.feed()?))
+        Ok(Watch::new(self.context.roles, self.context.caps).usage(self.feed()?))
     }
 }
 
 impl Setup {
-    fn of(around: &Surroundings, parameters: usize, route: String) -> Self {
-        let Surroundings { config, data, roles, .. } = around;
+    fn of(context: &RunContext, parameters: usize, route: String) -> Self {
+        let RunContext { config, data, roles, .. } = context;
         let Config { data: settings, training, .. } = config;
         Setup {
             model_size: format!("{:?}", config.model.size).to_lowercase(),
@@ -422,14 +422,14 @@ impl Kernels {
 }
 
 impl Corpus {
-    fn of(around: &Surroundings) -> Self {
-        let data = around.data;
+    fn of(context: &RunContext) -> Self {
+        let data = context.data;
         Corpus {
             clips: data.train.lengths().len(),
             held_out: data.validation.as_ref().map_or(0, |set| set.lengths().len()),
             refused: data.refused,
             damaged: data.findings.len(),
-            hours: data.train.seconds(around.config.data.sample_rate) / 3600.0,
+            hours: data.train.seconds(context.config.data.sample_rate) / 3600.0,
         }
     }
 }
@@ -483,7 +483,7 @@ fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
     Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))
 }
 
-fn feed_times(feed: &Feed, before: &crate::telemetry::clock::Snapshot) -> Option<FeedTimes> {
+fn feed_times(feed: &Feed, before: &host::telemetry::clock::Snapshot) -> Option<FeedTimes> {
     let since = feed.snapshot().since(before);
     let (thread, ring) = (since.stage("feed")?, since.queue("ring")?);
     Some(FeedTimes {
@@ -495,12 +495,12 @@ fn feed_times(feed: &Feed, before: &crate::telemetry::clock::Snapshot) -> Option
     })
 }
 
-fn devices(around: &Surroundings, gpus: &Result<Vec<Reading>, String>, usage: &Usage) -> Vec<DeviceUse> {
-    let roles = around.roles;
+fn devices(context: &RunContext, gpus: &Result<Vec<Reading>, String>, usage: &Usage) -> Vec<DeviceUse> {
+    let roles = context.roles;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let peak = |usage: Option<(u64, u64)>| usage.map(|(_, peak)| mib(peak));
     let both = |usage: &Usage| Some(peak(usage.model)? + peak(usage.data)?);
-    let cap = |role| around.caps.of(role).map(|mib| mib as f64);
+    let cap = |role| context.caps.of(role).map(|mib| mib as f64);
     let parts = match roles.data == roles.model {
         true => vec![(roles.model, "data and model", both(usage), cap(Role::Model))],
         false => vec![

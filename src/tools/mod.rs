@@ -3,15 +3,12 @@
 pub mod analyze;
 pub mod bench;
 pub mod bench_synth;
-pub mod check;
 pub mod configure;
-pub mod devices;
 pub mod diagnose;
 pub mod eval;
 pub mod fix;
 pub mod measure;
 pub mod profile;
-pub mod report;
 pub mod timeline;
 pub mod validate;
 pub mod verdict;

@@ -1,9 +1,9 @@
 //! `myxtts profile`: where the time of a step goes, and what to do about it.
 
 use super::measure::{DeviceUse, Measured};
-use super::report::{Finding, Report, Section};
 use super::verdict::{Thresholds, bottleneck, verdict};
-use crate::telemetry::Spread;
+use host::telemetry::Spread;
+use host::tools::report::{Finding, Report, Section};
 use serde_json::{Value, json};
 
 /// What was measured, what it means, and what to do.

@@ -4,8 +4,8 @@
 //! costs nothing. Shares are of the time of a step, from the end of one to the end of the next.
 
 use super::measure::{LoaderTimes, Measured};
-use super::report::{Finding, by_cost, counted};
-use crate::telemetry::Spread;
+use host::telemetry::Spread;
+use host::tools::report::{Finding, by_cost, counted};
 
 /// Above or below these, a share is worth a word.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -561,7 +561,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::super::measure::{Corpus, DeviceUse, Kernels, Setup};
     use super::*;
-    use crate::telemetry::cpu::HostLoad;
+    use host::telemetry::cpu::HostLoad;
 
     fn spread(ms: f64) -> Spread {
         [ms, ms].into_iter().collect()

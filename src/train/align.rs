@@ -1,13 +1,13 @@
 //! Durations of every clip, as a trained voice finds them: what `myxtts align` writes into the cache.
 
-use super::checkpoint::{Checkpoint, weights_file};
-use super::{Surroundings, activation_kind, start_feed};
-use crate::cache::durations::{self, Aligned};
+use crate::checkpoint::voice::fingerprint;
+use crate::checkpoint::{Checkpoint, weights_file};
 use crate::feed::{Batch, MelStats, Purpose};
-use crate::loader::{Dataset, Position, plan};
 use crate::model::Voice;
-use crate::synth::voice::fingerprint;
+use crate::run::{RunContext, activation_kind, start_feed};
 use anyhow::Result;
+use host::cache::durations::{self, Aligned};
+use host::loader::{Dataset, Position, plan};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ impl Suspect {
 
 /// Aligns all clips of a run, training and validation, and writes what was found. Nothing is written where it is
 /// interrupted: `None`.
-pub fn align(around: &Surroundings, checkpoint: &Checkpoint) -> Result<Option<Summary>> {
-    let Surroundings { config, data, roles, bar, stop, .. } = *around;
+pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Summary>> {
+    let RunContext { config, data, roles, bar, stop, .. } = *context;
     let kind = activation_kind(&config.training, roles.model)?;
     let (_store, voice) = checkpoint.voice(roles.model, kind)?;
     let stats = checkpoint.state.mel_stats;
@@ -80,7 +80,7 @@ pub fn align(around: &Surroundings, checkpoint: &Checkpoint) -> Result<Option<Su
     let (mut aligned, mut failures) = (Vec::new(), Vec::new());
     for set in sets {
         let part = data.with(set.clone(), data.budget);
-        let set = Set { around: &Surroundings { data: &part, ..*around }, voice: &voice, stats };
+        let set = Set { context: &RunContext { data: &part, ..*context }, voice: &voice, stats };
         failures.extend(torchx::catch(|| tch::no_grad(|| set.align(&mut aligned)))??);
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -94,7 +94,7 @@ pub fn align(around: &Surroundings, checkpoint: &Checkpoint) -> Result<Option<Su
 
 /// One set of clips, and who aligns them.
 struct Set<'a> {
-    around: &'a Surroundings<'a>,
+    context: &'a RunContext<'a>,
     voice: &'a Voice,
     /// That it was trained with.
     stats: MelStats,
@@ -103,10 +103,10 @@ struct Set<'a> {
 impl Set<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
     fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
-        let Surroundings { config, data, bar, stop, .. } = *self.around;
+        let RunContext { config, data, bar, stop, .. } = *self.context;
         let stretches: Vec<_> = data.train.stretches().collect();
         let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
-        let mut feed = start_feed(self.around, Position::default(), self.stats, Purpose::Voice)?;
+        let mut feed = start_feed(self.context, Position::default(), self.stats, Purpose::Voice)?;
         let mut input = None;
         while !stop.load(Ordering::Relaxed) {
             let next = feed.next(&mut input)?.resume_at;
@@ -193,12 +193,15 @@ fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::data::{Known, batch_on, prepare};
-    use super::super::{Caps, Prepared, Start, begin_voice};
+    use super::super::{Start, begin_voice};
     use super::*;
-    use crate::config::{self, Config};
-    use crate::corpus::sample;
+    use crate::feed::Caps;
     use crate::feed::{Features, Roles};
+    use crate::run::batch_on;
+    use host::config::{self, Config};
+    use host::dataset::Prepared;
+    use host::dataset::{Known, prepare};
+    use host::tools::sample_corpus;
     use indicatif::ProgressBar;
     use std::ops::ControlFlow;
     use std::path::Path;
@@ -220,8 +223,9 @@ mod tests {
     impl Case {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let options = sample::Options { clips: CLIPS, seed: 1, rate_hz: 22_050, voice: sample::Voice::Formant };
-            sample::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
+            let options =
+                sample_corpus::Options { clips: CLIPS, seed: 1, rate_hz: 22_050, voice: sample_corpus::Voice::Formant };
+            sample_corpus::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
             let text = "model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, \
                         decoder_heads: 2, voice_dim: 32}\n\
                         training: {seed: 0, optimization_level: basic, device: cpu}\n\
@@ -238,10 +242,10 @@ mod tests {
             prepare(&config, Known::Nothing, &|_| (), &NEVER).unwrap()
         }
 
-        fn around<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> Surroundings<'a> {
+        fn context<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
             let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
             let (began, delays) = (Instant::now(), Default::default());
-            Surroundings { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
+            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
         }
 
         /// What a voice finds in all clips, written into the cache.
@@ -249,7 +253,7 @@ mod tests {
             let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
             for train in [&data.train].into_iter().chain(&data.validation) {
                 let part = data.with(train.clone(), data.budget);
-                let set = Set { around: &self.around(&part, &bar, Device::Cpu), voice, stats: STATS };
+                let set = Set { context: &self.context(&part, &bar, Device::Cpu), voice, stats: STATS };
                 assert!(tch::no_grad(|| set.align(&mut aligned)).unwrap().is_empty());
             }
             durations::write(&self.config, &data.tokenizer, "a".into(), &aligned, &NEVER).unwrap();
@@ -317,9 +321,9 @@ mod tests {
         let mut losses = |captured: bool| -> Vec<Vec<f64>> {
             case.config.training.enable_xla = captured;
             let bar = ProgressBar::hidden();
-            let around = case.around(&data, &bar, Device::Cuda(0));
-            let (mut step, state) = begin_voice(&around, &Start::Fresh).unwrap();
-            let mut feed = start_feed(&around, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
+            let context = case.context(&data, &bar, Device::Cuda(0));
+            let (mut step, state) = begin_voice(&context, &Start::Fresh).unwrap();
+            let mut feed = start_feed(&context, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
             let mut run = |number| {
                 step.run(&mut feed, number, 1e-3).unwrap();
                 step.request_reading(number).unwrap();

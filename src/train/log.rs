@@ -2,16 +2,17 @@
 
 use super::memory::{Usage, Watch};
 use super::metrics::Metrics;
-use super::pulse::{Pulse, Stages};
 use super::step::{self, Done, Learner, Step};
-use super::{Outcome, Surroundings, note};
-use crate::config::Config;
+use super::step_times::{Stages, StepTimes};
+use super::{Outcome, note};
 use crate::feed::Feed;
-use crate::telemetry::clock::Snapshot;
-use crate::telemetry::gpu::{Reading, Sampler};
-use crate::telemetry::status::Figures;
-use crate::telemetry::window::Summary;
+use crate::run::RunContext;
 use anyhow::{Result, ensure};
+use host::config::Config;
+use host::telemetry::clock::Snapshot;
+use host::telemetry::gpu::{Reading, Sampler};
+use host::telemetry::status::Figures;
+use host::telemetry::window::Summary;
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ pub struct Log<'a> {
     pub metrics: Metrics,
     config: &'a Config,
     bar: &'a ProgressBar,
-    pulse: Pulse,
+    pulse: StepTimes,
     memory: Watch,
     names: Names,
     rate: f64,
@@ -54,22 +55,22 @@ struct Names {
 
 impl<'a> Log<'a> {
     pub fn create<L: Learner>(
-        around: &Surroundings<'a>,
+        context: &RunContext<'a>,
         log_dir: &Path,
         step: &Step<L>,
         resumed_at: Option<u64>,
         expected_steps: u64,
     ) -> Result<Self> {
-        let config = around.config;
+        let config = context.config;
         let mut metrics = Metrics::create(log_dir, resumed_at)?;
         metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
         let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
         Ok(Log {
             metrics,
             config,
-            bar: around.bar,
-            pulse: Pulse::of(around, WARM_UP_STEPS),
-            memory: Watch::new(around.roles, around.caps),
+            bar: context.bar,
+            pulse: StepTimes::of(context, WARM_UP_STEPS),
+            memory: Watch::new(context.roles, context.caps),
             names: Names {
                 losses: step.learner.loss_names(),
                 summed: step.learner.summed(),
@@ -77,11 +78,11 @@ impl<'a> Log<'a> {
             },
             rate: 0.0,
             feed_before: Snapshot::default(),
-            gpus: gpu_sampler(around).ok(),
+            gpus: gpu_sampler(context).ok(),
             gpu_readings: Vec::new(),
-            shared: around.roles.data == around.roles.model,
+            shared: context.roles.data == context.roles.model,
             steps: expected_steps,
-            began: Some(around.began),
+            began: Some(context.began),
             proposed: false,
             failures_told: 0,
         })
@@ -229,9 +230,10 @@ fn status_columns() -> usize {
 }
 
 /// The driver's view of the run's GPUs: model first; or why there is none.
-pub fn gpu_sampler(around: &Surroundings) -> Result<Sampler, String> {
+pub fn gpu_sampler(context: &RunContext) -> Result<Sampler, String> {
     let address = |device| torchx::cuda::facts(device).ok().map(|facts| facts.pci_bus_id);
-    let mut addresses: Vec<String> = [around.roles.model, around.roles.data].into_iter().filter_map(address).collect();
+    let mut addresses: Vec<String> =
+        [context.roles.model, context.roles.data].into_iter().filter_map(address).collect();
     addresses.dedup();
     match addresses.is_empty() {
         true => Err("the run uses no GPU".into()),

@@ -1,8 +1,8 @@
 //! Memory by role while a run goes on: figures, leaks, and the way out where a cap is reached.
 
-use crate::config::Config;
 use crate::feed::{Caps, DATA_ROLE, Feed, Role, Roles};
-use crate::telemetry::leak::{Detector, Finding, Settings, host_bytes};
+use host::config::Config;
+use host::telemetry::leak::{Detector, Finding, Settings, host_bytes};
 use tch::Device;
 
 const MIB: f64 = (1u64 << 20) as f64;

@@ -1,69 +1,55 @@
 //! The training run: corpus to checkpoints.
 
 pub mod align;
-pub mod checkpoint;
-mod data;
-mod group;
-mod import;
 mod log;
 mod memory;
 mod metrics;
-mod pulse;
 mod samples;
 mod schedule;
 mod step;
+mod step_times;
 mod tensorboard;
 mod tune;
 mod vocoder;
 mod voice;
 
-pub use crate::feed::Caps;
-pub use data::{Building, Known, Prepared, parts, prepare, prepare_slowed};
-pub(crate) use group::named as named_parameters;
-pub use import::Source;
 pub use log::gpu_sampler;
 pub use memory::{Usage, Watch};
-pub use pulse::{Pulse, Stages};
 pub use step::{Done, Learner, Step};
+pub use step_times::{Stages, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::config::{Config, Data, Precision, Training};
-use crate::feed::{Features, Feed, MelStats, Producer, Purpose, Roles};
-use crate::loader::{self, Loader, Position};
-use crate::picture::Picture;
-use crate::simulate::Delays;
+use crate::checkpoint::{Checkpoint, LOGS, Saved, Source, State, Writer};
+use crate::feed::{Feed, Purpose};
+use crate::run::{RunContext, start_feed};
 use anyhow::{Context, Result};
-use checkpoint::{Checkpoint, State, Writer};
+use host::config::Training;
+use host::dataset::Known;
 use indicatif::ProgressBar;
 use log::Log;
 use schedule::learning_rate;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tch::{Device, Kind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tune::Tuner;
 
-/// Folder of the logs inside a run's folder.
-pub(crate) const LOGS: &str = "logs";
-
 /// Where a run writes. Opened before anything slow, so that a folder that cannot be used is found at once.
-pub struct Place {
+pub struct OutputFolder {
     writer: Writer,
     log_dir: PathBuf,
 }
 
-impl Place {
+impl OutputFolder {
     pub fn open(training: &Training) -> Result<Self> {
         let writer = Writer::new(&training.checkpoint_dir, training.keep_checkpoints)?;
         let log_dir = training.tensorboard_log_dir.clone().unwrap_or_else(|| training.checkpoint_dir.join(LOGS));
         let hint = "hint: choose another folder with --tensorboard-log-dir";
         fs::create_dir_all(&log_dir).with_context(|| format!("{}: cannot be created\n{hint}", log_dir.display()))?;
-        Ok(Place { writer, log_dir })
+        Ok(OutputFolder { writer, log_dir })
     }
 }
 
@@ -117,58 +103,36 @@ impl Start {
     }
 }
 
-/// What surrounds a run, whatever it trains.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    pub config: &'a Config,
-    pub data: &'a Prepared,
-    pub roles: Roles,
-    pub caps: Caps,
-    pub bar: &'a ProgressBar,
-    pub stop: &'a AtomicBool,
-    /// When the program began, for the time to the first step.
-    pub began: Instant,
-    /// Stages that are slowed down on purpose.
-    pub delays: Delays,
-}
-
-impl Surroundings<'_> {
-    /// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
-    fn expected_steps(&self) -> u64 {
-        let (training, data) = (&self.config.training, self.data);
-        let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
-        let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
-        training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
-    }
-}
-
 /// Held-out loss of the averaged weights, and whether everything could be logged.
 type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::Metrics, u64) -> Result<(f64, Result<()>)> + 'a>;
 
+type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
+
 /// What differs between kinds of runs.
-struct Course<'a, L> {
+struct RunSpec<'a, L> {
     step: Step<L>,
     state: State,
     purpose: Purpose,
-    extras: checkpoint::Extras<'a, L>,
+    /// Writes what this kind of run keeps besides its parameters, after so many updates.
+    extras: Extras<'a, L>,
     validate: Option<Validate<'a, L>>,
 }
 
 /// Trains until the steps or epochs are over, or `stop` is set; then saves and returns.
 fn run<L: Learner>(
-    around: &Surroundings,
-    place: Place,
+    context: &RunContext,
+    place: OutputFolder,
     resumed: Option<&Checkpoint>,
-    course: Course<L>,
+    spec: RunSpec<L>,
 ) -> Result<Outcome> {
-    let Course { mut step, mut state, purpose, extras, mut validate } = course;
-    let Surroundings { config, data, bar, .. } = around;
+    let RunSpec { mut step, mut state, purpose, extras, mut validate } = spec;
+    let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
     note(bar, &describe(&step));
-    let expected = around.expected_steps();
+    let expected = context.expected_steps();
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
-    let mut log = Log::create(around, &place.log_dir, &step, resumed_at, expected)?;
-    let mut feed = start_feed(around, state.position.clone(), state.mel_stats, purpose)?;
+    let mut log = Log::create(context, &place.log_dir, &step, resumed_at, expected)?;
+    let mut feed = start_feed(context, state.position.clone(), state.mel_stats, purpose)?;
     announce(&feed, bar);
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
@@ -192,7 +156,7 @@ fn run<L: Learner>(
         state.position = done.deliveries.last().expect("at least one batch a step").resume_at.clone();
         bar.set_position(state.step);
         outcome.step = state.step;
-        outcome.interrupted = around.stop.load(Ordering::Relaxed);
+        outcome.interrupted = context.stop.load(Ordering::Relaxed);
         let last = outcome.interrupted || is_over(training, &state);
         let validates = validate.is_some() && (last || state.step.is_multiple_of(training.val_step));
         let saves = last || state.step.is_multiple_of(training.save_step);
@@ -220,7 +184,15 @@ fn run<L: Learner>(
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
         // and when this validation was one too many in a row without a lower loss
         if saves || best || logged.is_err() || is_over(training, &state) {
-            let saved = place.writer.save(config, &data.tokenizer, &state, &step, extras)?;
+            let extras = |folder: &Path| extras(&step, state.step, folder);
+            let saved = place.writer.save(&Saved {
+                config,
+                tokenizer: &data.tokenizer,
+                state: &state,
+                groups: &step.groups,
+                scale: &step.scale,
+                extras: &extras,
+            })?;
             if best {
                 place.writer.mark_best(&saved)?;
             }
@@ -249,51 +221,6 @@ fn is_over(training: &Training, state: &State) -> bool {
         || training.patience.is_some_and(|patience| state.stale_validations >= patience)
 }
 
-/// Kind of the activations on a device.
-pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
-    if !training.mixed_precision || !device.is_cuda() {
-        return Ok(Kind::Float);
-    }
-    Ok(match training.precision {
-        Precision::Bf16 => Kind::BFloat16,
-        Precision::Auto if torchx::cuda::facts(device)?.has_bf16() => Kind::BFloat16,
-        Precision::Auto | Precision::F16 => Kind::Half,
-    })
-}
-
-/// The loader alone, from a position on.
-pub fn start_loader(around: &Surroundings, from: Position) -> Result<Loader, loader::Error> {
-    let Surroundings { config, data, roles, delays, .. } = *around;
-    let settings = &config.data;
-    let options = loader::Options {
-        seed: config.training.seed,
-        from,
-        workers: settings.loader_workers(),
-        depth: settings.prefetch_depth(),
-        in_flight: crate::feed::COPIES_IN_FLIGHT,
-        ordered: settings.deterministic,
-        allocate: crate::feed::allocate(roles.data),
-        max_failures: settings.max_failures.of(data.train.lengths().len()),
-        delays,
-    };
-    Loader::start(data.train.clone(), data.budget, options)
-}
-
-/// Loader, features and ring from a position on.
-pub fn start_feed(around: &Surroundings, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let Surroundings { config, roles, delays, .. } = *around;
-    let settings = &config.data;
-    let loader = start_loader(around, from)?;
-    let slots = ring_slots(settings);
-    let layout = Arc::new(loader.layout().clone());
-    let features = Features::new(config, layout, stats, purpose, roles.data)?;
-    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
-    let feed = Feed::start(producer, slots)?;
-    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
-    Ok(feed)
-}
-
 /// How batches come, and how many are there before the first step.
 fn announce(feed: &Feed, bar: &ProgressBar) {
     let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
@@ -301,15 +228,6 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
     if let Some((filled, slots)) = feed.warm_up(Duration::ZERO) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
-    }
-}
-
-/// Batches that wait on the model device; 0: each is made when it is asked for.
-pub fn ring_slots(settings: &Data) -> usize {
-    match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => settings.pipeline_buffer_size,
     }
 }
 

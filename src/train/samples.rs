@@ -1,15 +1,17 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
-use super::checkpoint::State;
-use super::data::{Prepared, batch_on, means_over};
 use super::metrics::Metrics;
-use crate::config::Config;
+use crate::checkpoint::State;
 use crate::feed::{Batch, Features, MelStats, Purpose};
-use crate::loader::Dataset;
 use crate::model::{Losses, Voice};
 use crate::picture::Picture;
-use crate::synth::{self, GriffinLim};
+use crate::run::{batch_on, means_over};
+use crate::synth;
+use crate::vocoder::GriffinLim;
 use anyhow::Result;
+use host::config::Config;
+use host::dataset::Prepared;
+use host::loader::Dataset;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 

@@ -1,6 +1,6 @@
 //! Learning rate by step.
 
-use crate::config::{Schedule, Training};
+use host::config::{Schedule, Training};
 
 /// Share of the peak that the cosine ends at.
 const COSINE_END: f64 = 0.05;
@@ -24,7 +24,7 @@ pub fn learning_rate(config: &Training, step: u64, total_steps: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use host::config::Config;
 
     fn rate(schedule: Schedule, step: u64) -> f64 {
         let mut training = Config::default().training;

@@ -3,12 +3,12 @@
 //! On a GPU the whole step is captured as one CUDA graph: small voices starve on kernel launches, and a replay is one
 //! launch. With gradient accumulation there are two: *accumulate* (forward and backward of one batch) and *update*.
 
-use super::group::{Group, Scale};
-use crate::config::Training;
-use crate::feed::{Batch, Delivery, Feed, Mark, Span};
-use crate::rng::Rng;
-use crate::simulate::{self, Delays};
+use crate::feed::{Batch, Delivery, Event, Feed, Interval};
+use crate::optimizer::{Group, Scale};
 use anyhow::{Context, Result};
+use host::config::Training;
+use host::rng::Rng;
+use host::simulate::{self, Delays};
 use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use torchx::{Arg, Graph, Kernel, Narrowed, Pool};
@@ -23,7 +23,7 @@ const SPIN: &str = r#"extern "C" __global__ void spin(long long ns) {
     do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
 }"#;
 
-/// What a run trains: a voice, or a vocoder with its judges.
+/// What a run trains: a voice, or a vocoder with its discriminators.
 pub trait Learner {
     /// Names of what `backward` returns, in that order.
     fn loss_names(&self) -> &'static [&'static str];
@@ -67,9 +67,9 @@ enum Graphs {
 pub struct Done {
     pub deliveries: Vec<Delivery>,
     /// Ends of the parts of an accumulated step.
-    pub part_ends: Vec<Mark>,
+    pub part_ends: Vec<Event>,
     /// From the moment its first batch was there to the end of the update.
-    pub span: Span,
+    pub span: Interval,
 }
 
 impl<L: Learner> Step<L> {
@@ -135,7 +135,7 @@ impl<L: Learner> Step<L> {
         for part in 0..self.accumulate {
             deliveries.extend(next(&mut self.input)?);
             if start.is_none() {
-                start = Some(Mark::now(self.device)?);
+                start = Some(Event::now(self.device)?);
             }
             tch::manual_seed(Rng::new(&[self.seed, number, part]).next() as i64);
             self.advance_capture()?;
@@ -145,7 +145,7 @@ impl<L: Learner> Step<L> {
                 _ => self.forward_backward()?,
             }
             if part + 1 < self.accumulate {
-                part_ends.push(Mark::now(self.device)?);
+                part_ends.push(Event::now(self.device)?);
             }
         }
         match &self.graphs {
@@ -154,13 +154,13 @@ impl<L: Learner> Step<L> {
             _ => self.update()?,
         }
         self.figures.steps += 1;
-        let (start, end) = (start.expect("at least one batch a step"), Mark::now(self.device)?);
-        let span = Span { end: self.longer(number, &start, end)?, start };
+        let (start, end) = (start.expect("at least one batch a step"), Event::now(self.device)?);
+        let span = Interval { end: self.longer(number, &start, end)?, start };
         Ok(Done { deliveries, part_ends, span })
     }
 
     /// The end of the step, later where it is to be slower. Waits for the device, which nothing else in here does.
-    fn longer(&self, number: u64, start: &Mark, end: Mark) -> Result<Mark> {
+    fn longer(&self, number: u64, start: &Event, end: Event) -> Result<Event> {
         if self.delays.step.is_zero() && self.delays.step_jitter == 0.0 {
             return Ok(end);
         }
@@ -171,7 +171,7 @@ impl<L: Learner> Step<L> {
             Some(spin) => spin.launch([1; 3], [1; 3], 0, &[Arg::I64(more.as_nanos() as i64)])?,
             None => simulate::work(more),
         }
-        Ok(Mark::now(self.device)?)
+        Ok(Event::now(self.device)?)
     }
 
     /// Whether steps are replayed by now.
@@ -257,7 +257,7 @@ struct Figures {
 struct Pending {
     /// Pinned where the device is a GPU.
     host: Tensor,
-    arrived: Mark,
+    arrived: Event,
     steps: u64,
     at: u64,
 }
@@ -291,7 +291,7 @@ impl Figures {
         torchx::stream::copy_async(&mut host, &all)?;
         let _ = (self.sums.f_zero_()?, self.skipped.f_zero_()?);
         let steps = std::mem::take(&mut self.steps);
-        self.pending.push_back(Pending { host, arrived: Mark::now(device)?, steps, at });
+        self.pending.push_back(Pending { host, arrived: Event::now(device)?, steps, at });
         Ok(())
     }
 

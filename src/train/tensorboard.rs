@@ -3,8 +3,8 @@
 //! The few messages needed are encoded by hand from `event.proto`, `summary.proto` and `tensor.proto`; field numbers
 //! are named beside each call.
 
-use crate::audio;
 use crate::picture::Picture;
+use host::audio;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Workers and depth from what the first seconds show, where the config leaves them to the program.
 
 use super::note;
-use crate::config::Config;
 use crate::feed::Feed;
-use crate::loader::Gauges;
-use crate::telemetry::clock::Snapshot;
 use anyhow::Result;
+use host::config::Config;
+use host::loader::Gauges;
+use host::telemetry::clock::Snapshot;
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl Tuner {
         Tuner {
             workers,
             depth: depth.filter(|_| data.use_native_loading),
-            most_workers: crate::config::cores(),
+            most_workers: host::machine::cores(),
             look: None,
             looks: 0,
             done: !workers && depth.is_none(),

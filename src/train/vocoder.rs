@@ -1,18 +1,19 @@
 //! Training of a vocoder: on the mel frames of recordings, or on those that a voice makes of them.
 
-use super::checkpoint::{Checkpoint, State};
-use super::data::{batch_on, means_over};
-use super::group::Group;
 use super::metrics::Metrics;
 use super::samples::mel_picture;
 use super::step::{Learner, Step};
-use super::{Course, Outcome, Picture, Place, Start, Surroundings, Validate, activation_kind, import, run};
-use crate::config::{Config, Durations, Training};
+use super::{Outcome, OutputFolder, RunSpec, Start, Validate, note, run};
+use crate::checkpoint::{Checkpoint, State, load_weights_of};
 use crate::feed::{Batch, Features, MelStats, Purpose};
-use crate::loader::Dataset;
 use crate::model::{Sampling, Voice};
-use crate::vocoder::{BETAS, Duel};
+use crate::optimizer::Group;
+use crate::picture::Picture;
+use crate::run::{RunContext, activation_kind, batch_on, means_over};
+use crate::vocoder::{AdversarialStep, BETAS};
 use anyhow::Result;
+use host::config::{Config, Durations, Training};
+use host::loader::Dataset;
 use std::path::Path;
 use std::sync::Arc;
 use tch::nn::VarStore;
@@ -23,9 +24,9 @@ const IMITATION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1
 /// Log-mel of silence.
 const SILENCE: f64 = -11.512925464970229;
 
-/// Generator and judges, and whose frames they hear.
+/// Generator and discriminators, and whose frames they hear.
 pub struct Trainee {
-    duel: Duel,
+    adversarial: AdversarialStep,
     imitation: Option<Imitation>,
 }
 
@@ -39,17 +40,17 @@ struct Imitation {
 
 impl Learner for Trainee {
     fn loss_names(&self) -> &'static [&'static str] {
-        &Duel::NAMES
+        &AdversarialStep::NAMES
     }
 
-    /// The distance of mel frames: what the judges think changes its meaning as they learn.
+    /// The distance of mel frames: what the discriminators think changes its meaning as they learn.
     fn summed(&self) -> usize {
         1
     }
 
     fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor {
         let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
-        self.duel.backward(samples, &self.log_mel(batch), weight)
+        self.adversarial.backward(samples, &self.log_mel(batch), weight)
     }
 }
 
@@ -95,40 +96,45 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
 }
 
 /// `voice`: whose frames to learn from, instead of the recordings'.
-pub fn train_vocoder(around: &Surroundings, place: Place, start: Start, voice: Option<&Checkpoint>) -> Result<Outcome> {
-    let (step, state) = torchx::catch(|| begin(around, &start, voice))??;
+pub fn train_vocoder(
+    context: &RunContext,
+    place: OutputFolder,
+    start: Start,
+    voice: Option<&Checkpoint>,
+) -> Result<Outcome> {
+    let (step, state) = torchx::catch(|| begin(context, &start, voice))??;
     let purpose = if voice.is_some() { Purpose::Imitation } else { Purpose::Vocoder };
-    let validation = Validation::new(around, purpose, state.mel_stats)?;
+    let validation = Validation::new(context, purpose, state.mel_stats)?;
     let validate = validation.map(|mut validation| -> Validate<Trainee> {
         Box::new(move |step, metrics, number| {
             step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
         })
     });
     let nothing_else = |_: &Step<Trainee>, _: u64, _: &Path| Ok(());
-    run(around, place, start.resumed(), Course { step, state, purpose, extras: &nothing_else, validate })
+    run(context, place, start.resumed(), RunSpec { step, state, purpose, extras: &nothing_else, validate })
 }
 
-fn begin(around: &Surroundings, start: &Start, voice: Option<&Checkpoint>) -> Result<(Step<Trainee>, State)> {
-    let (config, device) = (around.config, around.roles.model);
+fn begin(context: &RunContext, start: &Start, voice: Option<&Checkpoint>) -> Result<(Step<Trainee>, State)> {
+    let (config, device) = (context.config, context.roles.model);
     let kind = activation_kind(&config.training, device)?;
     tch::manual_seed(config.training.seed as i64);
-    let (generator, judges) = (VarStore::new(device), VarStore::new(device));
-    let duel = Duel::new(&generator, &judges, config, kind);
+    let (generator, discriminators) = (VarStore::new(device), VarStore::new(device));
+    let adversarial = AdversarialStep::new(&generator, &discriminators, config, kind);
     let imitation = voice.map(|checkpoint| Imitation::open(checkpoint, device, kind)).transpose()?;
     let stats = imitation.as_ref().map_or_else(MelStats::identity, |imitation| imitation.stats);
     let groups = vec![
         Group::new("model", generator, &config.training, true)?,
-        Group::new("judges", judges, &config.training, false)?,
+        Group::new("discriminators", discriminators, &config.training, false)?,
     ];
-    let mut step = Step::new(Trainee { duel, imitation }, groups, &config.training, kind, device)?;
+    let mut step = Step::new(Trainee { adversarial, imitation }, groups, &config.training, kind, device)?;
     let state = match start {
         Start::Resume(checkpoint) => {
-            checkpoint.restore(&mut step)?;
+            checkpoint.restore(&mut step.groups, &mut step.scale)?;
             checkpoint.state.clone()
         }
         Start::From(source) => {
             for group in &step.groups {
-                import::load(source, group, None, around)?;
+                note(context.bar, &load_weights_of(source, group, None)?);
             }
             State::vocoder(stats)
         }
@@ -145,17 +151,17 @@ struct Validation {
 }
 
 impl Validation {
-    fn new(around: &Surroundings, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
-        let Some(dataset) = around.data.validation.clone() else { return Ok(None) };
-        let layout = Arc::new(dataset.layout(&around.data.budget));
-        let features = Features::new(&around.config.unchanged(), layout, stats, purpose, around.roles.model)?;
-        Ok(Some(Validation { dataset, features, rate_hz: around.config.data.sample_rate }))
+    fn new(context: &RunContext, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
+        let Some(dataset) = context.data.validation.clone() else { return Ok(None) };
+        let layout = Arc::new(dataset.layout(&context.data.budget));
+        let features = Features::new(&context.config.unchanged(), layout, stats, purpose, context.roles.model)?;
+        Ok(Some(Validation { dataset, features, rate_hz: context.config.data.sample_rate }))
     }
 
     fn run(&mut self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
         let distance = |batch: &Batch| {
             let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
-            [trainee.duel.loss(samples, &trainee.log_mel(batch)).double_value(&[])]
+            [trainee.adversarial.loss(samples, &trainee.log_mel(batch)).double_value(&[])]
         };
         let [loss] = means_over(&self.features, &self.dataset, distance)?;
         let logged = metrics.log(step, &[("validation/mel", loss)]).and_then(|()| self.speak(trainee, metrics, step));
@@ -166,7 +172,7 @@ impl Validation {
         let (host, batch) = batch_on(&self.features, &self.dataset, &[0], 0)?;
         let frames = host.frame_spans[0].len as i64;
         let log_mel = trainee.log_mel(&batch).narrow(0, 0, frames);
-        let wave = trainee.duel.generator.waveform(&log_mel);
+        let wave = trainee.adversarial.generator.waveform(&log_mel);
         let again = self.features.log_mel_of(&wave).narrow(0, 0, frames);
         let picture = Picture::stack(&[mel_picture(&log_mel), mel_picture(&again)]);
         metrics.image("mel/given above, of the sound below", step, &picture)?;

@@ -2,9 +2,9 @@
 //! the magnitudes and the phases of a spectrum. As in Vocos.
 
 use super::istft::Istft;
-use crate::config;
 use crate::model::conv::Conv;
 use crate::model::layers::{LayerNorm, Linear};
+use host::config;
 use tch::nn::{Init, Path};
 use tch::{Device, Kind, Tensor};
 use torchx::narrowed;

@@ -1,7 +1,7 @@
 //! Inverse STFT that gradients flow through: inverse transform, window, overlap-add, division by the windows' sum of
 //! squares. The counterpart of `feed::stft`: frame `t` is centred on sample `t * hop`.
 
-use crate::config;
+use host::config;
 use tch::{Device, Kind, Tensor};
 
 /// The last samples lie under fewer windows. Where these all but vanish (only if the hop is half a window), the sound
@@ -53,8 +53,8 @@ impl Istft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::feed::stft;
+    use host::config::Config;
 
     fn case(n_fft: i64, hop_length: i64) -> (Istft, Tensor) {
         let config = config::Model { n_fft, hop_length, ..Config::default().model };

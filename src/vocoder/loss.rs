@@ -1,9 +1,9 @@
 //! What the two sides of the duel minimise: hinge losses, feature matching, and distances of log-mel frames. As in Vocos,
 //! with mel frames at several resolutions as in DAC.
 
-use super::judges::Verdict;
-use crate::config::{self, Config};
+use super::discriminators::Logits;
 use crate::feed::MelExtractor;
+use host::config::{self, Config};
 use tch::{Device, Kind, Tensor};
 
 /// Mean distance of log-mel frames, at the model's own resolution and at three others: what one cannot see between its
@@ -33,20 +33,20 @@ impl MelDistance {
     }
 }
 
-/// How far the judges' scores are from at least 1 for recordings and at most -1 for what was made, for each of the two.
-pub fn of_judges(recorded: &[Verdict], made: &[Verdict]) -> [Tensor; 2] {
-    let doubt = |verdicts: &[Verdict], sign: f64| mean(verdicts.iter().map(|v| hinge(&v.score, sign)).collect());
+/// How far the discriminators' scores are from at least 1 for recordings and at most -1 for what was made, for each of the two.
+pub fn of_judges(recorded: &[Logits], made: &[Logits]) -> [Tensor; 2] {
+    let doubt = |logits: &[Logits], sign: f64| mean(logits.iter().map(|v| hinge(&v.score, sign)).collect());
     [doubt(recorded, 1.0), doubt(made, -1.0)]
 }
 
 /// How far what was made is from a score of at least 1.
-pub fn adversarial(made: &[Verdict]) -> Tensor {
+pub fn adversarial(made: &[Logits]) -> Tensor {
     mean(made.iter().map(|verdict| hinge(&verdict.score, 1.0)).collect())
 }
 
-/// Distance of what the judges see in the one from what they see in the other; of each judge the sum over its layers.
-pub fn features(made: &[Verdict], recorded: &[Verdict]) -> Tensor {
-    let of_judge = |(made, recorded): (&Verdict, &Verdict)| {
+/// Distance of what the discriminators see in the one from what they see in the other; of each discriminator the sum over its layers.
+pub fn features(made: &[Logits], recorded: &[Logits]) -> Tensor {
+    let of_judge = |(made, recorded): (&Logits, &Logits)| {
         made.features.iter().zip(&recorded.features).map(|(a, b)| distance(a, b)).sum::<Tensor>()
     };
     mean(made.iter().zip(recorded).map(of_judge).collect())

@@ -1,16 +1,18 @@
 //! The vocoder: log-mel frames to waveform. Vocos (Siuzdak 2023, arXiv 2306.00814): the network works at the rate of
 //! frames and an inverse STFT does the rest, so speaking costs little even on a CPU.
 //!
-//! It is trained as a duel: the generator brings mel frames back to sound, the judges learn to tell that sound from
+//! It is trained as a duel: the generator brings mel frames back to sound, the discriminators learn to tell that sound from
 //! recordings, and the generator learns from what they notice.
 
-mod duel;
+mod adversarial;
+mod discriminators;
 mod generator;
+mod griffin_lim;
 mod istft;
-mod judges;
 mod loss;
 #[cfg(test)]
 mod tests;
 
-pub use duel::{BETAS, Duel};
+pub use adversarial::{AdversarialStep, BETAS};
 pub use generator::Vocoder;
+pub use griffin_lim::GriffinLim;

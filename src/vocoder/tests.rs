@@ -1,12 +1,12 @@
 //! The duel on the CPU: who learns from what, what segments hold, and one signal learned by heart.
 
 use super::*;
-use crate::config::Config;
 use crate::feed::MelExtractor;
-use crate::train::named_parameters;
+use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use torchx::AdamW;
+use torchx::named_parameters;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 const FRAMES: i64 = 32;
@@ -23,13 +23,13 @@ fn config() -> Config {
     config
 }
 
-/// Generator's store, judges' store, and the two.
-fn duel(config: &Config, device: Device) -> (VarStore, VarStore, Duel) {
+/// Generator's store, discriminators' store, and the two.
+fn adversarial(config: &Config, device: Device) -> (VarStore, VarStore, AdversarialStep) {
     tch::set_num_threads(1); // tests run side by side, and these tensors are tiny
     tch::manual_seed(1);
-    let (generator, judges) = (VarStore::new(device), VarStore::new(device));
-    let duel = Duel::new(&generator, &judges, config, Kind::Float);
-    (generator, judges, duel)
+    let (generator, discriminators) = (VarStore::new(device), VarStore::new(device));
+    let adversarial = AdversarialStep::new(&generator, &discriminators, config, Kind::Float);
+    (generator, discriminators, adversarial)
 }
 
 /// Two tones, bursts of noise and a quiet ground, with their log-mel frames.
@@ -56,12 +56,12 @@ fn gradients(store: &VarStore) -> Vec<(String, Tensor)> {
 #[test]
 fn every_parameter_of_both_sides_gets_a_gradient() {
     let config = config();
-    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
-    let losses = duel.backward(&samples, &log_mel, &weight(1.0));
-    assert_eq!(losses.size(), [Duel::NAMES.len() as i64]);
+    let losses = adversarial.backward(&samples, &log_mel, &weight(1.0));
+    assert_eq!(losses.size(), [AdversarialStep::NAMES.len() as i64]);
     assert!(!losses.requires_grad());
-    for (name, gradient) in gradients(&generator).into_iter().chain(gradients(&judges)) {
+    for (name, gradient) in gradients(&generator).into_iter().chain(gradients(&discriminators)) {
         let largest = gradient.abs().max().double_value(&[]);
         assert!(largest > 0.0 && largest.is_finite(), "{name}: largest gradient {largest}");
     }
@@ -70,32 +70,32 @@ fn every_parameter_of_both_sides_gets_a_gradient() {
 #[test]
 fn neither_side_changes_the_gradients_of_the_other() {
     let config = config();
-    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
     let waves = samples.view([1, -1]);
-    let made = duel.generator.forward(&log_mel.unsqueeze(0));
-    let (recorded, _) = duel.teach_judges(&waves, &made.detach(), &weight(1.0));
+    let made = adversarial.generator.forward(&log_mel.unsqueeze(0));
+    let (recorded, _) = adversarial.teach_discriminators(&waves, &made.detach(), &weight(1.0));
     assert!(named_parameters(&generator).iter().all(|(_, tensor)| !tensor.grad().defined()));
-    let before = gradients(&judges);
-    let _ = duel.teach_generator(&waves, &made, &recorded, &weight(1.0));
-    for ((name, before), (_, after)) in before.iter().zip(gradients(&judges)) {
+    let before = gradients(&discriminators);
+    let _ = adversarial.teach_generator(&waves, &made, &recorded, &weight(1.0));
+    for ((name, before), (_, after)) in before.iter().zip(gradients(&discriminators)) {
         assert_eq!(before, &after, "{name} learned from the generator's loss");
     }
-    assert!(named_parameters(&judges).iter().all(|(_, tensor)| tensor.requires_grad()));
+    assert!(named_parameters(&discriminators).iter().all(|(_, tensor)| tensor.requires_grad()));
 }
 
 #[test]
 fn gradients_of_two_halves_add_up() {
     let config = config();
-    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
     // As long as a segment: then there is but one to draw.
     let (samples, log_mel) = (samples.narrow(0, 0, 16 * 64), log_mel.narrow(0, 0, 16));
-    let _ = duel.backward(&samples, &log_mel, &weight(1.0));
-    let both = || gradients(&generator).into_iter().chain(gradients(&judges)).collect::<Vec<_>>();
+    let _ = adversarial.backward(&samples, &log_mel, &weight(1.0));
+    let both = || gradients(&generator).into_iter().chain(gradients(&discriminators)).collect::<Vec<_>>();
     let all = both();
-    let _ = duel.backward(&samples, &log_mel, &weight(0.5));
-    let _ = duel.backward(&samples, &log_mel, &weight(0.5));
+    let _ = adversarial.backward(&samples, &log_mel, &weight(0.5));
+    let _ = adversarial.backward(&samples, &log_mel, &weight(0.5));
     for ((name, one), (_, two)) in all.iter().zip(&both()) {
         let scale = one.abs().max().double_value(&[]);
         assert!((one * 2.0 - two).abs().max().double_value(&[]) < 1e-4 * scale, "{name}");
@@ -111,7 +111,7 @@ fn segments_are_stretches_of_the_batch() {
     let samples = numbers.view([frames, 1]).expand([frames, hop], false).contiguous().view(-1);
     let mut seen = Vec::new();
     for _ in 0..200 {
-        let segments = duel::Segments::draw(&samples, &log_mel, 8);
+        let segments = adversarial::Segments::draw(&samples, &log_mel, 8);
         // Half of 50 frames, in whole segments of 8.
         assert_eq!((segments.log_mel.size(), segments.waves.size()), (vec![3, 8, 3], vec![3, 32]));
         let first = segments.log_mel.narrow(1, 0, 1);
@@ -122,16 +122,16 @@ fn segments_are_stretches_of_the_batch() {
     let (least, most) = seen.iter().fold((f32::MAX, f32::MIN), |(a, b), &start| (a.min(start), b.max(start)));
     assert_eq!((least, most), (0.0, 42.0), "segments start anywhere, and end inside the batch");
     // A batch shorter than a segment is one.
-    assert_eq!(duel::Segments::draw(&samples, &log_mel, 64).log_mel.size(), [1, 50, 3]);
+    assert_eq!(adversarial::Segments::draw(&samples, &log_mel, 64).log_mel.size(), [1, 50, 3]);
 }
 
 #[test]
 fn judges_see_each_wave_alone() {
     let config = config();
-    let (_, _, duel) = duel(&config, Device::Cpu);
+    let (_, _, adversarial) = adversarial(&config, Device::Cpu);
     let waves = Tensor::randn([3, 1000], ON_CPU);
-    let together = duel.judges.forward(&waves);
-    let alone = duel.judges.forward(&waves.narrow(0, 1, 1));
+    let together = adversarial.discriminators.forward(&waves);
+    let alone = adversarial.discriminators.forward(&waves.narrow(0, 1, 1));
     for (together, alone) in together.iter().zip(&alone) {
         for (a, b) in together.features.iter().zip(&alone.features).chain([(&together.score, &alone.score)]) {
             let rows = b.size()[0];
@@ -140,18 +140,18 @@ fn judges_see_each_wave_alone() {
     }
 }
 
-/// In a step of mixed precision both sides' weights are cast together, before the judges learn and are held.
+/// In a step of mixed precision both sides' weights are cast together, before the discriminators learn and are held.
 #[test]
 fn weights_that_are_cast_together_learn_the_same() {
     tch::set_num_threads(1);
     let config = config();
     let (samples, log_mel) = one_segment(&config);
-    let (generator, judges) = (VarStore::new(Device::Cpu), VarStore::new(Device::Cpu));
-    let duel = Duel::new(&generator, &judges, &config, Kind::BFloat16);
+    let (generator, discriminators) = (VarStore::new(Device::Cpu), VarStore::new(Device::Cpu));
+    let adversarial = AdversarialStep::new(&generator, &discriminators, &config, Kind::BFloat16);
     let parameters: Vec<Tensor> =
-        [&generator, &judges].into_iter().flat_map(named_parameters).map(|(_, tensor)| tensor).collect();
+        [&generator, &discriminators].into_iter().flat_map(named_parameters).map(|(_, tensor)| tensor).collect();
     let learn = || {
-        let losses = duel.backward(&samples, &log_mel, &weight(1.0));
+        let losses = adversarial.backward(&samples, &log_mel, &weight(1.0));
         let gradients: Vec<Tensor> = parameters.iter().map(|parameter| parameter.grad().copy()).collect();
         parameters.iter().for_each(|parameter| parameter.shallow_clone().zero_grad());
         (losses, gradients)
@@ -169,7 +169,7 @@ fn weights_that_are_cast_together_learn_the_same() {
 #[test]
 fn one_signal_can_be_learned_by_heart() {
     let config = config();
-    let (generator, judges, duel) = duel(&config, Device::Cpu);
+    let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
     let optimizer = |store: &VarStore| {
         let parameters = named_parameters(store).into_iter().map(|(_, tensor)| (tensor, false));
@@ -178,11 +178,11 @@ fn one_signal_can_be_learned_by_heart() {
             torchx::adamw::Options { lr: 2e-3, beta1: BETAS.0, beta2: BETAS.1, ..Default::default() },
         )
     };
-    let mut optimizers = [optimizer(&generator).unwrap(), optimizer(&judges).unwrap()];
-    let loss = || duel.loss(&samples, &log_mel).double_value(&[]);
+    let mut optimizers = [optimizer(&generator).unwrap(), optimizer(&discriminators).unwrap()];
+    let loss = || adversarial.loss(&samples, &log_mel).double_value(&[]);
     let before = loss();
     for _ in 0..150 {
-        let _ = duel.backward(&samples, &log_mel, &weight(1.0));
+        let _ = adversarial.backward(&samples, &log_mel, &weight(1.0));
         for optimizer in &mut optimizers {
             optimizer.step(None).unwrap();
             optimizer.zero_grad().unwrap();
@@ -190,7 +190,7 @@ fn one_signal_can_be_learned_by_heart() {
     }
     let after = loss();
     assert!(after < before / 3.0, "mel distance {before:.3} → {after:.3}");
-    let wave = duel.generator.waveform(&log_mel);
+    let wave = adversarial.generator.waveform(&log_mel);
     assert_eq!(wave.len() as i64, samples.size()[0]);
 }
 
@@ -201,8 +201,8 @@ fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
     torchx::require_full_f32().unwrap();
     let (config, gpu) = (config(), Device::Cuda(0));
     let (samples, log_mel) = one_segment(&config);
-    let here = duel(&config, Device::Cpu);
-    let there = duel(&config, gpu);
+    let here = adversarial(&config, Device::Cpu);
+    let there = adversarial(&config, gpu);
     for (from, to) in [(&here.0, &there.0), (&here.1, &there.1)] {
         for ((_, from), (_, mut to)) in named_parameters(from).into_iter().zip(named_parameters(to)) {
             tch::no_grad(|| to.copy_(&from));
@@ -228,15 +228,16 @@ fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
 fn a_captured_pass_draws_new_segments_at_each_replay() {
     torchx::cuda::load().unwrap();
     let (config, gpu) = (config(), Device::Cuda(0));
-    let (generator, judges) = (VarStore::new(gpu), VarStore::new(gpu));
-    let duel = Duel::new(&generator, &judges, &config, Kind::BFloat16);
+    let (generator, discriminators) = (VarStore::new(gpu), VarStore::new(gpu));
+    let adversarial = AdversarialStep::new(&generator, &discriminators, &config, Kind::BFloat16);
     let (samples, log_mel) = signal(&config);
     let (samples, log_mel) = (samples.to_device(gpu), log_mel.to_device(gpu));
-    let losses = Tensor::zeros([Duel::NAMES.len() as i64], (Kind::Float, gpu));
-    let parameters: Vec<Tensor> = [&generator, &judges].iter().flat_map(|store| store.trainable_variables()).collect();
+    let losses = Tensor::zeros([AdversarialStep::NAMES.len() as i64], (Kind::Float, gpu));
+    let parameters: Vec<Tensor> =
+        [&generator, &discriminators].iter().flat_map(|store| store.trainable_variables()).collect();
     let pass = || {
         let _copies = torchx::Narrowed::new(&parameters, Kind::BFloat16).unwrap();
-        losses.shallow_clone().copy_(&duel.backward(&samples, &log_mel, &weight(1.0)));
+        losses.shallow_clone().copy_(&adversarial.backward(&samples, &log_mel, &weight(1.0)));
     };
     (0..3).for_each(|_| pass());
     let (graph, ()) = torchx::Graph::capture(gpu, None, || {

@@ -155,7 +155,7 @@ fn every_format_holds_the_same_speech() {
     assert_eq!((&flac.body[..4], flac.header("content-type")), (&b"fLaC"[..], Some("audio/flac")));
     let path = home().join("a.flac");
     fs::write(&path, &flac.body).unwrap();
-    let decoded = myxtts::audio::decode(&path).unwrap();
+    let decoded = host::audio::decode(&path).unwrap();
     let near = |(&decoded, &sample): (&f32, &i16)| (decoded - f32::from(sample) / 32_768.0).abs() < 1e-6;
     assert_eq!(decoded.samples.len(), spoken.len());
     assert!(decoded.samples.iter().zip(&spoken).all(near));
@@ -423,7 +423,7 @@ fn a_voice_is_taken_from_a_recording_where_that_is_allowed() {
 }
 
 fn silence(count: usize) -> Vec<u8> {
-    myxtts::audio::wav_bytes(&vec![0.0; count], 22_050)
+    host::audio::wav_bytes(&vec![0.0; count], 22_050)
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Many texts, each into a file of its own: as many at once as a pass holds, the next one begun where one ends.
 
 use super::{Args, hear};
-use crate::audio::{FileWriter, Format};
 use crate::cli::{INTERRUPTED, print_line, progress, say, voice};
 use crate::synth::{Request, SPEED, Synthesizer, Utterance};
 use anyhow::{Context, Result, ensure};
+use host::audio::{FileWriter, Format};
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Where speech goes.
 
-use crate::audio::{Encoder, FileWriter, Format};
 use anyhow::Result;
+use host::audio::{Encoder, FileWriter, Format};
 use std::io::{self, Write};
 use std::path::Path;
 

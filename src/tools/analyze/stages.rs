@@ -1,15 +1,16 @@
 //! Each stage of the data path by itself, then all together, then with a pause in the place of a step.
 
-use crate::cache::{self, Work};
-use crate::config::CacheContent;
-use crate::corpus::Utterance;
-use crate::feed::{Delivery, Features, MelStats, Purpose, Roles, Span, allocate, block_tensor};
-use crate::loader::{Budget, Dataset, Limits, Position, plan};
-use crate::simulate;
-use crate::telemetry::Spread;
-use crate::text::Tokenizer;
-use crate::train::{Prepared, Surroundings, start_feed, start_loader};
+use crate::feed::{Delivery, Features, Interval, MelStats, Purpose, Roles, allocate, block_tensor};
+use crate::run::{RunContext, start_feed, start_loader};
 use anyhow::{Context, Result};
+use host::cache::{self, Work};
+use host::config::CacheContent;
+use host::corpus::Utterance;
+use host::dataset::Prepared;
+use host::loader::{Budget, Dataset, Limits, Position, plan};
+use host::simulate;
+use host::telemetry::Spread;
+use host::text::Tokenizer;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,24 +84,24 @@ impl Clock {
 }
 
 /// A small cache of its own, made and forgotten: what the first run does to every clip.
-pub fn build(around: &Surroundings, utterances: &[Utterance], content: CacheContent) -> Result<(Built, cache::Cache)> {
-    let mut config = around.config.clone();
+pub fn build(context: &RunContext, utterances: &[Utterance], content: CacheContent) -> Result<(Built, cache::Cache)> {
+    let mut config = context.config.clone();
     (config.data.enable_caching, config.data.cache_content) = (false, content);
-    let (tokenizer, quiet) = (&around.data.tokenizer, |_| ());
-    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, around.stop, around.delays)?;
+    let (tokenizer, quiet) = (&context.data.tokenizer, |_| ());
+    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.delays)?;
     let workers = config.data.reading_workers();
     Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
 }
 
 /// Tokens made of each text, and tokens taken out of the cache.
-pub fn texts(around: &Surroundings, utterances: &[Utterance], cache: &cache::Cache, seconds: f64) -> Result<Texts> {
-    let tokenizer: &Tokenizer = &around.data.tokenizer;
-    let fallback = &around.config.data.language;
+pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cache, seconds: f64) -> Result<Texts> {
+    let tokenizer: &Tokenizer = &context.data.tokenizer;
+    let fallback = &context.config.data.language;
     let (mut cold_ms, mut cached_ms) = (Spread::default(), Spread::default());
     let mut clock = Clock::start(seconds);
     for utterance in utterances.iter().take_while(|_| clock.goes_on()) {
         let start = Instant::now();
-        simulate::work(around.delays.text);
+        simulate::work(context.delays.text);
         let language = tokenizer.language(&utterance.text, utterance.language.as_deref().unwrap_or(fallback));
         let _ = std::hint::black_box(tokenizer.encode(&utterance.text, language)?);
         cold_ms.add(ms(start.elapsed()));
@@ -116,10 +117,10 @@ pub fn texts(around: &Surroundings, utterances: &[Utterance], cache: &cache::Cac
 }
 
 /// The loader alone: batches in host memory that nobody uses.
-pub fn load(around: &Surroundings, workers: usize, seconds: f64) -> Result<Drained> {
-    let mut config = around.config.clone();
+pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<Drained> {
+    let mut config = context.config.clone();
     config.data.num_workers = Some(workers);
-    let loader = start_loader(&Surroundings { config: &config, ..*around }, Position::default())?;
+    let loader = start_loader(&RunContext { config: &config, ..*context }, Position::default())?;
     let take = || -> Result<Duration> {
         let batch = loader.next().context("every loader worker has ended")??;
         let wall = batch.making.wall;
@@ -140,8 +141,8 @@ pub fn load(around: &Surroundings, workers: usize, seconds: f64) -> Result<Drain
 }
 
 /// Features alone, of one batch that stays on the device: milliseconds.
-pub fn features(around: &Surroundings, device: Device, seconds: f64) -> Result<Spread> {
-    let (config, data) = (around.config, around.data);
+pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Spread> {
+    let (config, data) = (context.config, context.data);
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(config, layout.clone(), MelStats::identity(), Purpose::Voice, device)?;
     let block = allocate(device)(layout.bytes).map_err(anyhow::Error::msg)?;
@@ -150,8 +151,8 @@ pub fn features(around: &Surroundings, device: Device, seconds: f64) -> Result<S
     torchx::catch(|| -> Result<Spread> {
         let staged = block_tensor(&*host.block).to_device(device);
         let once = || -> Result<f64> {
-            let (_, span) = Span::of(device, || {
-                simulate::wait(around.delays.features);
+            let (_, span) = Interval::of(device, || {
+                simulate::wait(context.delays.features);
                 Ok::<_, torchx::Error>(tch::no_grad(|| features.batch(&staged, &host.position)))
             })?;
             span.end.wait()?;
@@ -167,11 +168,11 @@ pub fn features(around: &Surroundings, device: Device, seconds: f64) -> Result<S
 }
 
 /// The whole data path, into a slot that nobody reads.
-pub fn drain(around: &Surroundings, seconds: f64) -> Result<Drained> {
-    let mut feed = start_feed(around, Position::default(), MelStats::identity(), Purpose::Voice)?;
+pub fn drain(context: &RunContext, seconds: f64) -> Result<Drained> {
+    let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut take = || torchx::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten();
-    let ahead = around.config.data.prefetch_depth() + around.config.data.pipeline_buffer_size;
+    let ahead = context.config.data.prefetch_depth() + context.config.data.pipeline_buffer_size;
     for _ in 0..WARM_UP_BATCHES + ahead {
         take()?.arrived.wait()?;
     }
@@ -186,7 +187,7 @@ pub fn drain(around: &Surroundings, seconds: f64) -> Result<Drained> {
     drained.batches_per_second = deliveries.len() as f64 / start.elapsed().as_secs_f64();
     for Delivery { trace, .. } in &deliveries {
         drained.load_ms.add(ms(trace.making.wall));
-        trace.to_device.as_ref().and_then(Span::ms).into_iter().for_each(|ms| drained.copy_ms.add(ms));
+        trace.to_device.as_ref().and_then(Interval::ms).into_iter().for_each(|ms| drained.copy_ms.add(ms));
         trace.features.ms().into_iter().for_each(|ms| drained.features_ms.add(ms));
         trace.transfer.ms().into_iter().for_each(|ms| drained.transfer_ms.add(ms));
     }
@@ -194,8 +195,8 @@ pub fn drain(around: &Surroundings, seconds: f64) -> Result<Drained> {
 }
 
 /// The whole data path with a pause of `step_ms` after every batch: what a step of that length would wait for.
-pub fn waiting(around: &Surroundings, step_ms: f64, seconds: f64) -> Result<Waiting> {
-    let mut feed = start_feed(around, Position::default(), MelStats::identity(), Purpose::Voice)?;
+pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<Waiting> {
+    let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut step = || -> Result<f64> {
         let start = Instant::now();
@@ -205,7 +206,7 @@ pub fn waiting(around: &Surroundings, step_ms: f64, seconds: f64) -> Result<Wait
         Ok(waited)
     };
     // What filled the ring before the first step is spent first.
-    let ahead = around.config.data.prefetch_depth() + around.config.data.pipeline_buffer_size;
+    let ahead = context.config.data.prefetch_depth() + context.config.data.pipeline_buffer_size;
     let mut clock = Clock::start(seconds / 2.0);
     let _ = (0..ahead).try_for_each(|_| if clock.goes_on() { step().map(drop) } else { Ok(()) });
     let (mut wait_ms, mut clock) = (Spread::default(), Clock::start(seconds));
@@ -218,8 +219,8 @@ pub fn waiting(around: &Surroundings, step_ms: f64, seconds: f64) -> Result<Wait
 }
 
 /// The same data path over the clips of a small cache, in batches of the same size.
-pub fn over<'a>(around: &Surroundings<'a>, cache: cache::Cache) -> Result<Prepared> {
-    let (config, data) = (around.config, around.data);
+pub fn over<'a>(context: &RunContext<'a>, cache: cache::Cache) -> Result<Prepared> {
+    let (config, data) = (context.config, context.data);
     let (train, _) = Dataset::new(cache, &data.tokenizer, &Limits::of(config))?;
     anyhow::ensure!(!train.lengths().is_empty(), "none of the clips that were tried is within the limits of this run");
     let budget = if data.budget.padded { data.budget } else { Budget::of_frames(train.lengths(), data.budget.frames) };
@@ -227,8 +228,8 @@ pub fn over<'a>(around: &Surroundings<'a>, cache: cache::Cache) -> Result<Prepar
 }
 
 /// With features made elsewhere.
-pub fn with_data_on<'a>(around: &Surroundings<'a>, data: Device) -> Surroundings<'a> {
-    Surroundings { roles: Roles { data, ..around.roles }, ..*around }
+pub fn with_data_on<'a>(context: &RunContext<'a>, data: Device) -> RunContext<'a> {
+    RunContext { roles: Roles { data, ..context.roles }, ..*context }
 }
 
 fn ms(time: Duration) -> f64 {

@@ -3,13 +3,13 @@
 use super::dry_run::{self, dry_run, dry_run_over, shortage};
 use super::search::{Attempt, Bounds, search};
 use super::{Choice, Comparison, Found, Gpus, HostLimit, Options, Times, Trial};
-use crate::config::{CacheContent, Config};
-use crate::corpus::Utterance;
 use crate::feed::Roles;
-use crate::loader::{Budget, GAP};
+use crate::run::RunContext;
 use crate::tools::analyze::{build, over};
-use crate::train::Surroundings;
 use anyhow::{Context, Result, ensure};
+use host::config::{CacheContent, Config};
+use host::corpus::Utterance;
+use host::loader::{Budget, GAP};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -28,7 +28,7 @@ type Switch = (&'static str, &'static str, fn(&mut Config) -> &mut bool);
 
 /// Where trials are run, and until when.
 pub struct Bench<'a> {
-    around: &'a Surroundings<'a>,
+    context: &'a RunContext<'a>,
     options: Options,
     pub began: Instant,
     /// Memory of the process before the first trial, and the last trial: what the next one would need.
@@ -37,9 +37,9 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(around: &'a Surroundings, options: Options) -> Self {
+    pub fn new(context: &'a RunContext, options: Options) -> Self {
         let resting_mib = dry_run::peak_host_mib().unwrap_or(0.0);
-        Bench { around, options, began: Instant::now(), resting_mib, last: Cell::new(None) }
+        Bench { context, options, began: Instant::now(), resting_mib, last: Cell::new(None) }
     }
 
     fn is_late(&self, takes_s: f64) -> bool {
@@ -47,11 +47,11 @@ impl<'a> Bench<'a> {
     }
 
     fn budget(&self, frames: usize) -> Budget {
-        Budget::of_frames(self.around.data.train.lengths(), frames)
+        Budget::of_frames(self.context.data.train.lengths(), frames)
     }
 
     pub fn sizes(&self, config: &Config, asked: usize) -> Result<Found> {
-        let lengths = self.around.data.train.lengths();
+        let lengths = self.context.data.train.lengths();
         let longest = lengths.iter().map(|length| length.frames).max().unwrap_or(1);
         let total: usize = lengths.iter().map(|length| length.frames + GAP).sum();
         let least = (longest + GAP).next_multiple_of(64);
@@ -69,7 +69,7 @@ impl<'a> Bench<'a> {
     }
 
     fn size(&self, config: &Config, frames: usize) -> Result<Attempt> {
-        ensure!(!self.around.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+        ensure!(!self.context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
         if let Some((before, wall_s, mib)) = self.last.get() {
             let times = frames as f64 / before as f64;
             if self.is_late(wall_s * times.max(1.0)) {
@@ -84,8 +84,8 @@ impl<'a> Bench<'a> {
                 return Ok(Attempt::TooLarge(why));
             }
         }
-        self.around.bar.set_message(format!("{frames} frames a batch"));
-        let trial = match dry_run(self.around, config, self.budget(frames), self.options.trial_seconds) {
+        self.context.bar.set_message(format!("{frames} frames a batch"));
+        let trial = match dry_run(self.context, config, self.budget(frames), self.options.trial_seconds) {
             Ok(trial) => Trial { asked: frames, ..trial },
             Err(error) => return shortage(&error).map(Attempt::TooLarge).ok_or(error),
         };
@@ -99,16 +99,16 @@ impl<'a> Bench<'a> {
 
     /// A GPU's allocator says by itself when it is full.
     fn limit(&self) -> Option<HostLimit> {
-        self.options.host_limit.filter(|_| !self.around.roles.model.is_cuda())
+        self.options.host_limit.filter(|_| !self.context.roles.model.is_cuda())
     }
 
     /// Nothing where it does not fit or there is no time.
-    fn try_out(&self, around: &Surroundings, config: &Config, like: &Trial) -> Result<Option<Trial>> {
-        ensure!(!around.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+    fn try_out(&self, context: &RunContext, config: &Config, like: &Trial) -> Result<Option<Trial>> {
+        ensure!(!context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
         if self.is_late(like.wall_s) {
             return Ok(None);
         }
-        match dry_run(around, config, self.budget(like.frames), self.options.trial_seconds) {
+        match dry_run(context, config, self.budget(like.frames), self.options.trial_seconds) {
             Ok(trial) => Ok(Some(Trial { asked: like.asked, ..trial })),
             Err(error) => shortage(&error).map(|_| None).ok_or(error),
         }
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         chosen: &mut Trial,
         choices: &mut Vec<Choice>,
     ) -> Result<Vec<Comparison>> {
-        if !self.around.roles.model.is_cuda() {
+        if !self.context.roles.model.is_cuda() {
             return Ok(Vec::new());
         }
         let switches: [Switch; 2] = [
@@ -133,8 +133,8 @@ impl<'a> Bench<'a> {
             let mut other = config.clone();
             let flipped = !*switch(&mut other);
             *switch(&mut other) = flipped;
-            self.around.bar.set_message(format!("{setting}: {flipped}"));
-            let Some(trial) = self.try_out(self.around, &other, chosen)? else { continue };
+            self.context.bar.set_message(format!("{setting}: {flipped}"));
+            let Some(trial) = self.try_out(self.context, &other, chosen)? else { continue };
             let (now, then) = (chosen.audio_seconds_per_second, trial.audio_seconds_per_second);
             let (mut kept, mut left) = (((!flipped).to_string(), now), (flipped.to_string(), then));
             if trial.is_faster_than(chosen) {
@@ -157,18 +157,18 @@ impl<'a> Bench<'a> {
         choices: &mut Vec<Choice>,
     ) -> Result<Option<Comparison>> {
         let augments = config.data.augment_noise_snr_db.is_some() || config.data.augment_pitch_semitones > 0.0;
-        let asked = config.data.cache_content == CacheContent::Pcm && self.around.roles.data == Device::Cpu;
+        let asked = config.data.cache_content == CacheContent::Pcm && self.context.roles.data == Device::Cpu;
         if !asked || augments || self.is_late(2.0 * chosen.wall_s) {
             return Ok(None);
         }
-        self.around.bar.set_message("cache_content: mel");
+        self.context.bar.set_message("cache_content: mel");
         let every = utterances.len().div_ceil(COMPARED_CLIPS).max(1);
         let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
-        let sized = self.around.data.with_budget(self.budget(chosen.frames));
-        let around = Surroundings { data: &sized, ..*self.around };
+        let sized = self.context.data.with_budget(self.budget(chosen.frames));
+        let context = RunContext { data: &sized, ..*self.context };
         let run = |content: CacheContent| -> Result<Trial> {
-            let data = over(&around, build(&around, &some, content)?.1)?;
-            dry_run_over(self.around, config, &data, self.options.trial_seconds)
+            let data = over(&context, build(&context, &some, content)?.1)?;
+            dry_run_over(self.context, config, &data, self.options.trial_seconds)
         };
         let (pcm, mel) = (run(CacheContent::Pcm)?, run(CacheContent::Mel)?);
         let takes_mel = mel.is_faster_than(&pcm);
@@ -192,8 +192,8 @@ impl<'a> Bench<'a> {
             let mut deeper = config.clone();
             deeper.data.prefetch_buffer_size = Some((config.data.prefetch_depth() * 2).min(DEEPEST));
             deeper.data.pipeline_buffer_size = config.data.pipeline_buffer_size.max(4);
-            self.around.bar.set_message(format!("{} batches ahead", deeper.data.prefetch_depth()));
-            match self.try_out(self.around, &deeper, chosen)? {
+            self.context.bar.set_message(format!("{} batches ahead", deeper.data.prefetch_depth()));
+            match self.try_out(self.context, &deeper, chosen)? {
                 Some(trial) if trial.is_faster_than(chosen) => {
                     (*config, *chosen) = (deeper, trial);
                 }
@@ -208,7 +208,7 @@ impl<'a> Bench<'a> {
 
     /// Which GPUs for which role.
     pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<Choice>) -> Result<Gpus> {
-        let (count, roles) = (torchx::cuda::device_count(), self.around.roles);
+        let (count, roles) = (torchx::cuda::device_count(), self.context.roles);
         let Device::Cuda(model) = roles.model else {
             return Ok(Gpus { count, predicted: None, producer_consumer: None });
         };
@@ -224,8 +224,8 @@ impl<'a> Bench<'a> {
         let (Some(other), true) = (other, roles.data == roles.model && config.training.data_gpu.is_none()) else {
             return Ok(Gpus { count, predicted, producer_consumer: None });
         };
-        self.around.bar.set_message(format!("data on GPU {other}"));
-        let apart = Surroundings { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.around };
+        self.context.bar.set_message(format!("data on GPU {other}"));
+        let apart = RunContext { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.context };
         let pair = self.try_out(&apart, config, chosen)?;
         let producer_consumer = pair.as_ref().map(|trial| trial.audio_seconds_per_second);
         if let Some(pair) = pair.filter(|pair| pair.is_faster_than(chosen)) {
@@ -242,21 +242,21 @@ impl<'a> Bench<'a> {
     /// As it was and as it is now.
     pub fn verify(&self, tuned: &Config) -> Result<(Option<Trial>, Trial)> {
         let seconds = 2.0 * self.options.trial_seconds;
-        self.around.bar.set_message("verifying: before");
-        let before = match dry_run(self.around, self.around.config, self.around.data.budget, seconds) {
+        self.context.bar.set_message("verifying: before");
+        let before = match dry_run(self.context, self.context.config, self.context.data.budget, seconds) {
             Ok(trial) => Some(trial),
             Err(error) => shortage(&error).map(|_| None).ok_or(error)?,
         };
-        self.around.bar.set_message("verifying: after");
+        self.context.bar.set_message("verifying: after");
         let frames = tuned.data.frame_budget.context("a tuned config has a frame budget")?;
         // The cache of this run holds what it held before.
         let mut config = tuned.clone();
-        config.data.cache_content = self.around.config.data.cache_content;
+        config.data.cache_content = self.context.config.data.cache_content;
         let roles = match (tuned.training.data_gpu, tuned.training.model_gpu) {
             (Some(data), Some(model)) => Roles { data: Device::Cuda(data), model: Device::Cuda(model) },
-            _ => self.around.roles,
+            _ => self.context.roles,
         };
-        let after = dry_run(&Surroundings { roles, ..*self.around }, &config, self.budget(frames), seconds)?;
+        let after = dry_run(&RunContext { roles, ..*self.context }, &config, self.budget(frames), seconds)?;
         Ok((before, after))
     }
 }

@@ -1,10 +1,11 @@
 //! A short run of the real pipeline with other settings: nothing is saved, and running out of memory is an answer.
 
-use crate::config::Config;
-use crate::loader::Budget;
+use crate::run::RunContext;
 use crate::tools::measure::{Rig, Watched};
-use crate::train::{Prepared, Surroundings};
 use anyhow::{Context, Result};
+use host::config::Config;
+use host::dataset::Prepared;
+use host::loader::Budget;
 use serde::Serialize;
 use std::fs;
 use std::time::Instant;
@@ -68,23 +69,23 @@ pub struct HostLimit {
 impl HostLimit {
     /// Most of what is available now, together with what this process has.
     pub fn of_this_machine() -> Option<Self> {
-        let free = crate::tools::devices::survey().cpu.memory_available_bytes? as f64 / MIB;
+        let free = host::tools::devices::survey().cpu.memory_available_bytes? as f64 / MIB;
         Some(HostLimit { mib: 0.8 * free + peak_host_mib().unwrap_or(0.0) })
     }
 }
 
 /// Runs for about `seconds` once it is warm.
-pub fn dry_run(around: &Surroundings, config: &Config, budget: Budget, seconds: f64) -> Result<Trial> {
-    let data = around.data.with_budget(budget);
-    dry_run_over(around, config, &data, seconds)
+pub fn dry_run(context: &RunContext, config: &Config, budget: Budget, seconds: f64) -> Result<Trial> {
+    let data = context.data.with_budget(budget);
+    dry_run_over(context, config, &data, seconds)
 }
 
 /// The same over other clips.
-pub fn dry_run_over(around: &Surroundings, config: &Config, data: &Prepared, seconds: f64) -> Result<Trial> {
+pub fn dry_run_over(context: &RunContext, config: &Config, data: &Prepared, seconds: f64) -> Result<Trial> {
     let began = Instant::now();
-    let device = around.roles.model;
+    let device = context.roles.model;
     forget_peak(device)?;
-    let outcome = run(&Surroundings { config, data, ..*around }, seconds);
+    let outcome = run(&RunContext { config, data, ..*context }, seconds);
     let peak_mib = peak_mib(device);
     if device.is_cuda() {
         // What the trial held must not be in the way of the next.
@@ -94,9 +95,9 @@ pub fn dry_run_over(around: &Surroundings, config: &Config, data: &Prepared, sec
     Ok(Trial { peak_mib, wall_s: began.elapsed().as_secs_f64(), ..trial })
 }
 
-fn run(around: &Surroundings, seconds: f64) -> Result<Trial> {
-    let (mut rig, _) = Rig::start(around)?;
-    rig.run(if around.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { 1 })?;
+fn run(context: &RunContext, seconds: f64) -> Result<Trial> {
+    let (mut rig, _) = Rig::start(context)?;
+    rig.run(if context.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { 1 })?;
     let start = Instant::now();
     rig.run(1)?;
     let steps = (seconds / start.elapsed().as_secs_f64().max(1e-6)) as u64;
@@ -105,10 +106,10 @@ fn run(around: &Surroundings, seconds: f64) -> Result<Trial> {
     let parameters = rig.parameters();
     rig.stop_feed();
     let headspace_ms = rig.headspace((steps / 2).max(1))?;
-    let mean = |spread: crate::telemetry::Spread| spread.known().map_or(0.0, |spread| spread.mean);
+    let mean = |spread: host::telemetry::Spread| spread.known().map_or(0.0, |spread| spread.mean);
     Ok(Trial {
-        asked: around.data.budget.frames,
-        frames: around.data.budget.frames,
+        asked: context.data.budget.frames,
+        frames: context.data.budget.frames,
         steps,
         step_ms: summary.step_ms.mean,
         step_cv: summary.step_ms.cv(),

@@ -2,9 +2,9 @@
 
 use super::search::End;
 use super::{Choice, Comparison, Trial, Tuned};
-use crate::config::CacheContent;
 use crate::feed::{Roles, name};
-use crate::tools::report::{Finding, Report, Section};
+use host::config::CacheContent;
+use host::tools::report::{Finding, Report, Section};
 use serde_json::json;
 
 /// A machine whose steps vary more has something else to do.

@@ -1,7 +1,7 @@
 //! The tuned settings as a file: what was chosen with the reason beside it, and whatever else differs from the presets.
 
-use crate::config::{Config, Overrides};
 use anyhow::{Context, Result};
+use host::config::{Config, Overrides};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
-use crate::tools::devices::{self, Gpu, Path, Report as Survey};
-use crate::tools::report::{Finding, Section};
+use host::tools::devices::{self, Gpu, Path, Report as Survey};
+use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use serde::Serialize;
@@ -183,7 +183,7 @@ fn list(text: &str) -> BTreeSet<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::devices::{Link, Pcie};
+    use host::tools::devices::{Link, Pcie};
 
     fn two_gpus(path: Path) -> Before {
         let pcie = |lanes| Some(Pcie { generation: 5, lanes });

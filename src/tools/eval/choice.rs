@@ -1,9 +1,9 @@
 //! Which sentences are spoken, and what they are held against.
 
-use crate::config::{Config, Data};
-use crate::corpus::{self, Corpus, Utterance};
-use crate::train;
 use anyhow::{Context, Result, ensure};
+use host::config::{Config, Data};
+use host::corpus::{self, Corpus, Utterance};
+use host::dataset;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ impl Source {
             return Ok(corpus.utterances);
         }
         let nothing = data.val_data.is_some() && self.relation == Relation::TrainedOn;
-        let chosen = if nothing { vec![] } else { train::parts(corpus, data).1 };
+        let chosen = if nothing { vec![] } else { dataset::parts(corpus, data).1 };
         ensure!(
             !chosen.is_empty(),
             "{path}: nothing of it was held out from training\nhint: --data with another corpus, or --part all"

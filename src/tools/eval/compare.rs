@@ -3,8 +3,8 @@
 use super::cepstra::{self, Frames, distortion_db};
 use super::warp::{self, Pair};
 use super::{cepstra::hop_samples, pitch};
-use crate::audio::{self, Waveform};
 use anyhow::{Context, Result};
+use host::audio::{self, Waveform};
 use serde::Serialize;
 use std::f64::consts::LN_2;
 use std::path::Path;
@@ -103,7 +103,7 @@ pub fn seconds(frame: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::write_wav;
+    use host::audio::write_wav;
     use std::f64::consts::TAU;
     use tempfile::TempDir;
 
@@ -111,7 +111,7 @@ mod tests {
 
     /// A buzz between two stretches of noise.
     fn sentence(hz: f64, pace: f64) -> Vec<f32> {
-        let mut rng = crate::rng::Rng::new(&[5]);
+        let mut rng = host::rng::Rng::new(&[5]);
         let (mut phase, mut samples) = (0.0, Vec::new());
         let part = |share: f64| (share * pace * f64::from(RATE_HZ)) as usize;
         samples.extend((0..part(0.2)).map(|_| (0.1 * (rng.unit() - 0.5)) as f32));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_whisper_has_no_pitch() {
-        let mut rng = crate::rng::Rng::new(&[9]);
+        let mut rng = host::rng::Rng::new(&[9]);
         let noise: Vec<f32> = (0..RATE_HZ).map(|_| (0.3 * (rng.unit() - 0.5)) as f32).collect();
         let figures = compared(&sentence(150.0, 1.0), &noise);
         assert_eq!((figures.log_f0_rmse, figures.log_f0_rmse_cents), (None, None));

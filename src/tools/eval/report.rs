@@ -2,7 +2,7 @@
 
 use super::Figures;
 use super::words::Errors;
-use crate::telemetry::Spread;
+use host::telemetry::Spread;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

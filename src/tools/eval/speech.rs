@@ -1,12 +1,12 @@
 //! The sentences as spoken: files that are kept, so that an evaluation that was stopped goes on.
 
 use super::Case;
-use crate::audio::{self, Resampler, write_wav};
+use crate::checkpoint::voice::fingerprint;
+use crate::checkpoint::{Checkpoint, weights_file};
 use crate::model::Sampling;
-use crate::synth::voice::fingerprint;
 use crate::synth::{Options, Request, Synthesizer};
-use crate::train::checkpoint::{Checkpoint, weights_file};
 use anyhow::{Context, Result, ensure};
+use host::audio::{self, Resampler, write_wav};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

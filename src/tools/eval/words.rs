@@ -1,6 +1,6 @@
 //! Word and character error: what was heard against what was to be said.
 
-use crate::text::{detect, is_ideograph, normalize};
+use host::text::{detect, is_ideograph, normalize};
 use serde::Serialize;
 use std::iter::Sum;
 use std::ops::Add;

@@ -3,10 +3,10 @@
 
 use super::facts::{Facts, Gpu};
 use super::{estimate, problem};
-use crate::config::{CacheContent, Config, DataDevice, Precision};
 use crate::feed::name;
-use crate::tools::devices::Path as Link;
-use crate::tools::report::{Finding, counted};
+use host::config::{CacheContent, Config, DataDevice, Precision};
+use host::tools::devices::Path as Link;
+use host::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
 use tch::Device;
 
@@ -341,7 +341,7 @@ mod tests {
     use super::super::facts::{Placement, Planned, Room, Speech};
     use super::super::validate;
     use super::*;
-    use crate::tools::report::Grade;
+    use host::tools::report::Grade;
     use std::path::Path;
 
     fn gpu(index: usize) -> Gpu {

@@ -1,14 +1,14 @@
 //! What checks are made against: the machine, the disk, the corpus. Gathered once; tests make their own.
 
-use crate::audio;
-use crate::cache::{self, Settings};
-use crate::config::Config;
-use crate::corpus::{self, Utterance};
 use crate::feed::{COPIES_IN_FLIGHT, Roles};
-use crate::loader::plan;
-use crate::tools::devices::{self, Path as Link};
-use crate::train::{self, Known};
 use anyhow::{Context, Result};
+use host::audio;
+use host::cache::{self, Settings};
+use host::config::Config;
+use host::corpus::{self, Utterance};
+use host::dataset::{self, Known};
+use host::loader::plan;
+use host::tools::devices::{self, Path as Link};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -80,7 +80,7 @@ pub struct Planned {
 impl Facts {
     pub fn gather(config: &Config) -> Facts {
         Facts {
-            cores: crate::config::cores(),
+            cores: host::machine::cores(),
             placement: placement(config).map_err(|error| told(&error)),
             room: room(&cache::folder_of(&config.data)),
             speech: speech(config).map_err(|error| told(&error)),
@@ -135,7 +135,7 @@ fn room(dir: &Path) -> Room {
     let probe = there.join(format!(".myxtts-{}", std::process::id()));
     let writable = fs::write(&probe, []).map_err(|error| format!("{}: {error}", there.display()));
     let _ = fs::remove_file(probe);
-    Room { dir: dir.to_owned(), writable, free_bytes: torchx::free_bytes(there).ok() }
+    Room { dir: dir.to_owned(), writable, free_bytes: host::machine::free_bytes(there).ok() }
 }
 
 fn speech(config: &Config) -> Result<Speech> {
@@ -190,7 +190,7 @@ fn guess_seconds(utterances: &[Utterance]) -> Result<(usize, f64)> {
 
 /// The batches of the first epoch, and the seconds that train. The cache is complete: this opens it and no more.
 fn planned(config: &Config) -> Result<(Planned, f64)> {
-    let data = train::prepare(config, Known::Nothing, &|_| (), &AtomicBool::new(false))?;
+    let data = dataset::prepare(config, Known::Nothing, &|_| (), &AtomicBool::new(false))?;
     let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
     let blocks = (config.data.loader_workers() + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);

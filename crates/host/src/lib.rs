@@ -1,0 +1,22 @@
+//! MyXTTS above the device boundary: everything from a folder of recordings to batches in host memory. Nothing here
+//! knows of tensors, so it builds and is tested on a machine that has no LibTorch.
+//!
+//! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
+//!
+//! ```text
+//! error rng machine → config telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! ```
+
+pub mod audio;
+pub mod cache;
+pub mod config;
+pub mod corpus;
+pub mod dataset;
+pub mod error;
+pub mod loader;
+pub mod machine;
+pub mod rng;
+pub mod simulate;
+pub mod telemetry;
+pub mod text;
+pub mod tools;

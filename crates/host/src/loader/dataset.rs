@@ -1,0 +1,425 @@
+//! The clips that a run trains on, and how they are laid into a batch.
+
+use super::batch::{HostBatch, Making};
+use super::block::Block;
+use super::block_layout::{BlockLayout, SoundKind};
+use super::error::Error;
+use super::follow::follow;
+use super::layout::{Budget, GAP, Length, Span};
+use super::pieces::{LongClip, Piece, levels};
+use super::position::Position;
+use super::speakers::Speakers;
+use crate::cache::durations::{Durations, Stretch};
+use crate::cache::{self, Cache, Clip, Failure};
+use crate::config::{Config, LongClips};
+use crate::rng::Rng;
+use crate::simulate::{self, Delays};
+use crate::text::Tokenizer;
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a run takes of its clips.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max: Length,
+    pub long_clips: LongClips,
+    /// Frames of another clip of the same speaker beside every utterance; 0: none.
+    pub reference_frames: usize,
+    /// Utterances are spoken faster or slower by at most this share.
+    pub speed: f64,
+}
+
+impl Limits {
+    pub fn of(config: &Config) -> Self {
+        Limits {
+            max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
+            long_clips: config.data.long_clips,
+            reference_frames: config.model.reference_frames as usize,
+            speed: config.data.augment_speed,
+        }
+    }
+}
+
+/// What the limits did to the clips of a run. Reported, never silent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fitting {
+    pub max: Length,
+    pub long_clips: LongClips,
+    /// Left out, by reason.
+    pub too_many_frames: usize,
+    pub too_many_tokens: usize,
+    /// Monotonic alignment gives every token at least one frame.
+    pub fewer_frames_than_tokens: usize,
+    /// Too long, and their text has no place to cut that leaves each piece sound enough.
+    pub uncuttable: usize,
+    /// Clips of which the first piece alone is used.
+    pub cropped: usize,
+    /// Clips in pieces, and how many these are.
+    pub split: usize,
+    pub pieces: usize,
+}
+
+impl Fitting {
+    fn new(limits: &Limits) -> Self {
+        Fitting {
+            max: limits.max,
+            long_clips: limits.long_clips,
+            too_many_frames: 0,
+            too_many_tokens: 0,
+            fewer_frames_than_tokens: 0,
+            uncuttable: 0,
+            cropped: 0,
+            split: 0,
+            pieces: 0,
+        }
+    }
+
+    pub fn refused(&self) -> usize {
+        self.too_many_frames + self.too_many_tokens + self.fewer_frames_than_tokens + self.uncuttable
+    }
+
+    /// Nothing to report.
+    pub fn is_plain(&self) -> bool {
+        self.refused() + self.cropped + self.split == 0
+    }
+
+    fn refuse(&mut self, length: Length) {
+        let (long, wordy) = (length.frames > self.max.frames, length.tokens > self.max.tokens);
+        let count = match self.long_clips {
+            LongClips::Crop | LongClips::Split if long || wordy => &mut self.uncuttable,
+            _ if long => &mut self.too_many_frames,
+            _ if wordy => &mut self.too_many_tokens,
+            _ => &mut self.fewer_frames_than_tokens,
+        };
+        *count += 1;
+    }
+}
+
+impl fmt::Display for Fitting {
+    /// "3 clips left out: 2 above max_mel_frames 800, …; 4 cropped to …".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Length { frames, tokens } = self.max;
+        let limits = format!("max_mel_frames {frames} and max_text_length {tokens}");
+        let refused = [
+            (self.too_many_frames, format!("above max_mel_frames {frames}")),
+            (self.too_many_tokens, format!("above max_text_length {tokens}")),
+            (self.uncuttable, format!("above {limits} with no place to cut")),
+            (self.fewer_frames_than_tokens, "with less sound than text".into()),
+        ];
+        let reasons: Vec<String> =
+            refused.iter().filter(|(count, _)| *count > 0).map(|(count, reason)| format!("{count} {reason}")).collect();
+        let parts = [
+            (self.refused(), format!("{} clips left out: {}", self.refused(), reasons.join(", "))),
+            (self.cropped, format!("{} clips cropped to {limits}", self.cropped)),
+            (self.split, format!("{} clips split into {} pieces within {limits}", self.split, self.pieces)),
+        ];
+        let said: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+        f.write_str(&said.join("; "))
+    }
+}
+
+/// Clips, or pieces of them, with their lengths in frames and tokens.
+pub struct Dataset {
+    cache: Cache,
+    /// In corpus order.
+    pieces: Vec<Piece>,
+    lengths: Vec<Length>,
+    speakers: Speakers,
+    /// Codes, sorted.
+    languages: Vec<String>,
+    reference_frames: usize,
+    speed: f64,
+    /// Of every piece, where batches shall tell which token a frame belongs to.
+    durations: Option<Arc<Durations>>,
+    hook: Option<Hook>,
+}
+
+/// Called before each piece of work: tests slow things down or let them fail there.
+type Hook = Box<dyn Fn(Moment) + Send + Sync>;
+
+/// What is about to be done.
+pub enum Moment {
+    /// (seed, epoch, batch).
+    Batch([u64; 3]),
+    /// Its index in the cache.
+    Clip(usize),
+}
+
+/// A clip that cannot be used, by its index in the cache.
+pub(super) struct Spoilt {
+    pub clip: usize,
+    pub failure: Failure,
+}
+
+/// What a clip takes of a batch at its slowest.
+fn room(length: Length, speed: f64) -> Length {
+    Length { frames: (length.frames as f64 / (1.0 - speed)).ceil() as usize, ..length }
+}
+
+/// Frames that a clip is spoken in this time: a draw between its fastest and its slowest, and one for each token at
+/// least.
+fn spoken(length: Length, room: usize, speed: f64, rng: &mut Rng) -> usize {
+    if speed == 0.0 {
+        return length.frames;
+    }
+    let factor = 1.0 + speed * (rng.unit() * 2.0 - 1.0);
+    ((length.frames as f64 / factor).round() as usize).clamp(length.tokens.min(room), room)
+}
+
+impl Dataset {
+    /// Has `hook` called before each batch and each clip.
+    pub fn set_hook(&mut self, hook: impl Fn(Moment) + Send + Sync + 'static) {
+        self.hook = Some(Box::new(hook));
+    }
+
+    /// Only long clips that are to be cut have their sound read here.
+    pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &Limits) -> Result<(Self, Fitting), cache::Error> {
+        let breaks = tokenizer.breaks();
+        let (mut pieces, mut fitting) = (Vec::new(), Fitting::new(limits));
+        for clip in 0..cache.len() {
+            pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
+        }
+        let mut used: Vec<u32> = pieces.iter().map(|piece| piece.clip).collect();
+        used.dedup();
+        let speakers = Speakers::new((0..cache.len()).map(|clip| cache.voice(clip).0), &used);
+        let dataset = Dataset {
+            lengths: pieces.iter().map(|piece| room(piece.length(), limits.speed)).collect(),
+            pieces,
+            speakers,
+            cache,
+            languages: tokenizer.languages().to_vec(),
+            reference_frames: limits.reference_frames,
+            speed: limits.speed,
+            durations: None,
+            hook: None,
+        };
+        Ok((dataset, fitting))
+    }
+
+    /// What each clip takes of a batch; more than its own length where it may be spoken slower.
+    pub fn lengths(&self) -> &[Length] {
+        &self.lengths
+    }
+
+    /// Of each clip its name, and what it is by its contents.
+    pub fn stretches(&self) -> impl Iterator<Item = (&str, Stretch)> {
+        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.stretch(piece)))
+    }
+
+    fn stretch(&self, piece: &Piece) -> Stretch {
+        self.cache.stretch(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    }
+
+    /// From now on batches hold the token of every frame. `durations` has those of all clips.
+    pub fn freeze(&mut self, durations: Arc<Durations>) {
+        self.durations = Some(durations);
+    }
+
+    /// What the numbers in the table `languages` stand for.
+    pub fn languages(&self) -> &[String] {
+        &self.languages
+    }
+
+    pub fn layout(&self, budget: &Budget) -> BlockLayout {
+        let kind = self.cache.n_mels().map_or(SoundKind::Pcm, |n_mels| SoundKind::Mel { n_mels });
+        let aligned = self.durations.is_some();
+        BlockLayout::new(budget, kind, self.cache.hop_samples(), self.reference_frames, aligned)
+    }
+
+    /// Seconds of speech in the whole set.
+    pub fn seconds(&self, rate_hz: u32) -> f64 {
+        self.lengths.iter().map(|l| l.frames * self.cache.hop_samples()).sum::<usize>() as f64 / f64::from(rate_hz)
+    }
+
+    /// Lays the given clips into one batch. `draw`, (seed, epoch, batch), decides on references. Fails where a clip
+    /// turns out to be damaged.
+    pub fn batch(
+        &self,
+        clips: &[usize],
+        layout: &BlockLayout,
+        mut block: Box<dyn Block>,
+        draw: [u64; 3],
+    ) -> Result<HostBatch, Error> {
+        let start = Instant::now();
+        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Delays::default());
+        let (text_spans, frame_spans) = laid.map_err(|spoilt| Error::Clip(spoilt.failure))?;
+        let making = Making { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
+        let position = Position::default();
+        Ok(HostBatch { block, text_spans, frame_spans, position, making })
+    }
+
+    /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
+    pub(super) fn lay(
+        &self,
+        clips: &[usize],
+        layout: &BlockLayout,
+        bytes: &mut [u8],
+        draw: [u64; 3],
+        without: &HashSet<usize>,
+        delays: &Delays,
+    ) -> Result<(Vec<Span>, Vec<Span>), Spoilt> {
+        self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
+        let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
+        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
+        let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
+        for (index, (piece, span)) in pieces.iter().zip(&mut frame_spans).enumerate() {
+            span.len =
+                spoken(piece.length(), span.len, self.speed, &mut Rng::new(&[&draw[..], &[index as u64, 1]].concat()));
+        }
+        for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| without.contains(&(piece.clip as usize))) {
+            (text_spans[index].len, frame_spans[index].len) = (0, 0);
+        }
+        let (sound, reference, tables) = layout.split(bytes);
+        layout.text.fill(tables, &text_spans);
+        layout.frames.fill(tables, &frame_spans);
+        tables[layout.tokens.clone()].fill(0);
+        tables[layout.languages.start..layout.token_of_frame.end].fill(0);
+        let mut sound = Filler { bytes: sound, at: 0 };
+        for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
+            self.attempt(piece.clip as usize, |clip| {
+                simulate::wait(delays.disk);
+                simulate::work(delays.decode);
+                let values = part(clip.sound.bytes(), &piece.frames, layout.frame_bytes());
+                sound.put(frame_spans[index].start * layout.frame_bytes(), values);
+                let tokens = &mut tables[layout.tokens.clone()][text_spans[index].range()];
+                tokens[0] = clip.tokens[0];
+                tokens[1..].copy_from_slice(&clip.tokens[piece.tokens.start as usize..piece.tokens.end as usize]);
+                tables[layout.languages.start + index] = self.language(clip.language);
+                tables[layout.source_lens.start + index] = piece.length().frames as i32;
+                if let Some(durations) = &self.durations {
+                    let known = durations.of(&self.stretch(piece)).expect("durations of every clip");
+                    let frames = &mut tables[layout.token_of_frame.clone()][frame_spans[index].range()];
+                    follow(known, text_spans[index].start, frames);
+                }
+            })?;
+        }
+        sound.finish();
+        if layout.reference_frames > 0 {
+            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without)?;
+        }
+        Ok((text_spans, frame_spans))
+    }
+
+    fn lay_references(
+        &self,
+        pieces: &[&Piece],
+        spans: &[Span],
+        layout: &BlockLayout,
+        bytes: &mut [u8],
+        draw: [u64; 3],
+        without: &HashSet<usize>,
+    ) -> Result<(), Spoilt> {
+        let frame_bytes = layout.frame_bytes();
+        let (slice, gap) = (layout.reference_frames * frame_bytes, GAP * frame_bytes);
+        for (index, room) in bytes.chunks_exact_mut(slice + gap).enumerate() {
+            let Some(piece) = pieces.get(index).filter(|_| spans[index].len > 0) else {
+                room.fill(0);
+                continue;
+            };
+            let mut rng = Rng::new(&[draw[0], draw[1], draw[2], index as u64]);
+            let own = piece.clip as usize;
+            let other = Some(self.speakers.another(own, &mut rng)).filter(|clip| !without.contains(clip));
+            let (into, silent) = room.split_at_mut(slice);
+            silent.fill(0);
+            self.attempt(other.unwrap_or(own), |clip| {
+                let values = clip.sound.bytes();
+                let spare_frames = (values.len().saturating_sub(slice)) / frame_bytes;
+                repeat(values, rng.below(spare_frames + 1) * frame_bytes, into);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Does one clip's part of a batch. A damaged clip, or a panic, is that clip's fault and nobody else's.
+    fn attempt(&self, index: usize, mut work: impl FnMut(Clip)) -> Result<(), Spoilt> {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.hook.iter().for_each(|hook| hook(Moment::Clip(index)));
+            self.cache.clip(index).map(&mut work)
+        }));
+        let reason = match done {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+            Err(panic) => format!("panic: {}", message(&*panic)),
+        };
+        let (id, path) = self.cache.source(index);
+        Err(Spoilt { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
+    }
+
+    fn language(&self, code: &str) -> i32 {
+        self.languages.binary_search_by(|known| known.as_str().cmp(code)).unwrap_or(0) as i32
+    }
+}
+
+/// What a panic said.
+pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// What the limits leave of a clip: all of it, pieces, or nothing.
+fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut Fitting) -> Result<Vec<Piece>, cache::Error> {
+    let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
+    let is_long = length.frames > fitting.max.frames || length.tokens > fitting.max.tokens;
+    let cut = fitting.long_clips != LongClips::Refuse;
+    if !is_long && length.frames >= length.tokens {
+        return Ok(vec![Piece::new(clip, 0..length.frames, 1..length.tokens)]);
+    }
+    let pieces = if is_long && cut { pieces(cache, clip, breaks, fitting.max)? } else { None };
+    let Some(mut pieces) = pieces else {
+        fitting.refuse(length);
+        return Ok(Vec::new());
+    };
+    if fitting.long_clips == LongClips::Crop {
+        pieces.truncate(1);
+        fitting.cropped += 1;
+    } else {
+        fitting.split += 1;
+        fitting.pieces += pieces.len();
+    }
+    Ok(pieces)
+}
+
+fn pieces(cache: &Cache, index: usize, breaks: &[i32], max: Length) -> Result<Option<Vec<Piece>>, cache::Error> {
+    let clip = cache.clip(index)?;
+    let levels = levels(clip.sound, cache.frames(index), cache.values_per_frame());
+    Ok(LongClip { levels, tokens: clip.tokens, breaks, max }.pieces(index))
+}
+
+/// The frames of a piece, out of the bytes of a clip, which may end inside its last frame.
+fn part<'a>(bytes: &'a [u8], frames: &std::ops::Range<u32>, frame_bytes: usize) -> &'a [u8] {
+    let end = (frames.end as usize * frame_bytes).min(bytes.len());
+    &bytes[frames.start as usize * frame_bytes..end]
+}
+
+/// Fills `into` with `values` from `start` on, and from their beginning again where they end.
+fn repeat(values: &[u8], start: usize, into: &mut [u8]) {
+    assert!(!values.is_empty(), "a clip has samples");
+    let (mut at, mut done) = (start, 0);
+    while done < into.len() {
+        let count = (values.len() - at).min(into.len() - done);
+        into[done..done + count].copy_from_slice(&values[at..at + count]);
+        (at, done) = (0, done + count);
+    }
+}
+
+/// Writes a stretch from front to back: values where they belong, silence between them.
+struct Filler<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl Filler<'_> {
+    fn put(&mut self, start: usize, values: &[u8]) {
+        self.bytes[self.at..start].fill(0);
+        self.at = start + values.len();
+        self.bytes[start..self.at].copy_from_slice(values);
+    }
+
+    fn finish(self) {
+        self.bytes[self.at..].fill(0);
+    }
+}

@@ -1,0 +1,252 @@
+//! Where utterances lie in a batch. Packed: end to end with a gap that convolutions and STFT windows may read as
+//! silence. Padded: each in a slot of fixed size. Both are one list of spans on one axis, so the model knows only one form.
+
+use std::ops::Range;
+
+pub use crate::config::GAP;
+
+/// The fixed sizes of every batch of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    pub frames: usize,
+    pub tokens: usize,
+    pub utterances: usize,
+    /// Longest utterance of the run; a bound that attention kernels need on the host.
+    pub longest_frames: usize,
+    pub longest_tokens: usize,
+    /// In the padded form, every utterance starts at a multiple of the longest lengths.
+    pub padded: bool,
+}
+
+/// Length of one clip on both axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length {
+    pub frames: usize,
+    pub tokens: usize,
+}
+
+/// Stretch of one axis that belongs to one utterance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub start: usize,
+    pub len: usize,
+}
+
+impl Span {
+    pub fn end(&self) -> usize {
+        self.start + self.len
+    }
+
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.start..self.end()
+    }
+}
+
+impl Budget {
+    /// Packed: room for `batch_size` utterances of mean length, and at least for the longest one.
+    pub fn packed(lengths: &[Length], batch_size: usize) -> Self {
+        Self::of_frames(lengths, batch_size * (mean(lengths).frames + GAP))
+    }
+
+    /// Packed: room for so many frames, and at least for the longest utterance.
+    pub fn of_frames(lengths: &[Length], frames: usize) -> Self {
+        let (mean, longest) = (mean(lengths), longest(lengths));
+        // More than the corpus has would be padding and nothing else.
+        let utterances = frames.div_ceil(mean.frames + GAP).min(lengths.len().max(1));
+        let room = |wanted: usize, most: usize| wanted.max(most + GAP).next_multiple_of(64);
+        Budget {
+            frames: room(frames.min(utterances * (mean.frames + GAP)), longest.frames),
+            // Frames are what fills a batch; an eighth more text keeps it that way.
+            tokens: room(utterances * (mean.tokens * 9 / 8 + 1 + GAP), longest.tokens),
+            // Many short clips in one batch: half as many again covers it, the packer respects the rest.
+            utterances: (utterances * 3).div_ceil(2),
+            longest_frames: longest.frames,
+            longest_tokens: longest.tokens,
+            padded: false,
+        }
+    }
+
+    /// Why a batch has not the frames that were asked for.
+    pub fn why_not(&self, frames: usize) -> String {
+        let why = if frames > self.frames {
+            "the corpus has no more for one batch"
+        } else if self.frames < self.longest_frames + GAP + 64 {
+            "the longest clip needs more"
+        } else {
+            "rounded up to a multiple of 64"
+        };
+        format!("a batch has {}, {why}", self.frames)
+    }
+
+    /// Padded: `batch_size` slots of fixed size.
+    pub fn padded(batch_size: usize, max: Length) -> Self {
+        Budget {
+            frames: batch_size * even(max.frames + GAP),
+            tokens: batch_size * (max.tokens + GAP),
+            utterances: batch_size,
+            longest_frames: max.frames,
+            longest_tokens: max.tokens,
+            padded: true,
+        }
+    }
+
+    /// What one clip takes of the budget, its gap included. Clips start at even frames: the decoder pairs them.
+    pub fn cost(&self, length: Length) -> Length {
+        let length =
+            if self.padded { Length { frames: self.longest_frames, tokens: self.longest_tokens } } else { length };
+        Length { frames: even(length.frames + GAP), tokens: length.tokens + GAP }
+    }
+
+    /// Lays clips out in the given order: (token spans, frame spans).
+    pub fn place(&self, lengths: &[Length]) -> (Vec<Span>, Vec<Span>) {
+        let mut at = Length { frames: 0, tokens: 0 };
+        let mut spans = (Vec::new(), Vec::new());
+        for &length in lengths {
+            spans.0.push(Span { start: at.tokens, len: length.tokens });
+            spans.1.push(Span { start: at.frames, len: length.frames });
+            let cost = self.cost(length);
+            at = Length { frames: at.frames + cost.frames, tokens: at.tokens + cost.tokens };
+        }
+        assert!(at.frames <= self.frames && at.tokens <= self.tokens, "the packer overfilled a batch");
+        spans
+    }
+}
+
+fn even(frames: usize) -> usize {
+    frames.next_multiple_of(2)
+}
+
+fn longest(lengths: &[Length]) -> Length {
+    Length {
+        frames: lengths.iter().map(|l| l.frames).max().unwrap_or(1),
+        tokens: lengths.iter().map(|l| l.tokens).max().unwrap_or(1),
+    }
+}
+
+fn mean(lengths: &[Length]) -> Length {
+    let mean = |of: fn(&Length) -> usize| lengths.iter().map(of).sum::<usize>().div_ceil(lengths.len().max(1));
+    Length { frames: mean(|l| l.frames), tokens: mean(|l| l.tokens) }
+}
+
+/// One axis of a batch as arrays of fixed size, ready for tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Position inside the utterance; 0 in gaps.
+    pub position: Vec<i32>,
+    /// Which utterance; `capacity` in gaps.
+    pub owner: Vec<i32>,
+    /// Borders of attention segments: utterances and the gaps between them in turn, then the unused end in pieces.
+    pub cu_seqlens: Vec<i32>,
+    /// No segment is longer.
+    pub longest_segment: usize,
+    /// First index and length of each utterance; unused ones are empty.
+    pub starts: Vec<i32>,
+    pub lens: Vec<i32>,
+}
+
+impl Axis {
+    /// `longest`: no utterance of the run is longer. Sizes depend on the numbers alone, never on the spans.
+    pub fn new(spans: &[Span], total: usize, capacity: usize, longest: usize) -> Self {
+        let tables = AxisTables::new(0, total, capacity, longest);
+        let mut all = vec![0; tables.lens.end];
+        tables.fill(&mut all, spans);
+        tables.read(&all)
+    }
+}
+
+/// Where the arrays of an axis lie among the tables of a batch, in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AxisTables {
+    pub position: Range<usize>,
+    pub owner: Range<usize>,
+    pub cu_seqlens: Range<usize>,
+    pub starts: Range<usize>,
+    pub lens: Range<usize>,
+    /// No attention segment is longer.
+    pub longest_segment: usize,
+}
+
+impl AxisTables {
+    pub fn new(start: usize, total: usize, capacity: usize, longest: usize) -> Self {
+        let longest_segment = longest + GAP;
+        let segments = 2 * capacity + 1 + total.div_ceil(longest_segment);
+        let mut end = start;
+        let [position, owner, cu_seqlens, starts, lens] =
+            [total, total, segments, capacity, capacity].map(|len| following(&mut end, len));
+        AxisTables { position, owner, cu_seqlens, starts, lens, longest_segment }
+    }
+
+    /// Writes every element of the five arrays.
+    pub fn fill(&self, tables: &mut [i32], spans: &[Span]) {
+        let (total, capacity) = (self.position.len(), self.starts.len());
+        tables[self.position.clone()].fill(0);
+        tables[self.owner.clone()].fill(capacity as i32);
+        tables[self.starts.start..self.lens.end].fill(0);
+        for (index, span) in spans.iter().enumerate() {
+            let stretch = |array: &Range<usize>| array.start + span.start..array.start + span.end();
+            for (offset, position) in tables[stretch(&self.position)].iter_mut().enumerate() {
+                *position = offset as i32;
+            }
+            tables[stretch(&self.owner)].fill(index as i32);
+            tables[self.starts.start + index] = span.start as i32;
+            tables[self.lens.start + index] = span.len as i32;
+        }
+        let used = spans.last().map_or(0, Span::end);
+        // One long segment would cost the square of its length for nothing.
+        let rest = (used..total).step_by(self.longest_segment).skip(1);
+        let borders = [0].into_iter().chain(spans.iter().flat_map(|span| [span.start, span.end()])).chain(rest);
+        let borders = borders.chain(std::iter::repeat(total));
+        for (into, border) in tables[self.cu_seqlens.clone()].iter_mut().zip(borders) {
+            *into = border as i32;
+        }
+    }
+
+    /// The arrays, out of all tables of a batch.
+    pub fn read(&self, tables: &[i32]) -> Axis {
+        let array = |range: &Range<usize>| tables[range.clone()].to_vec();
+        Axis {
+            position: array(&self.position),
+            owner: array(&self.owner),
+            cu_seqlens: array(&self.cu_seqlens),
+            longest_segment: self.longest_segment,
+            starts: array(&self.starts),
+            lens: array(&self.lens),
+        }
+    }
+}
+
+/// The next `len` elements behind `end`.
+fn following(end: &mut usize, len: usize) -> Range<usize> {
+    *end += len;
+    *end - len..*end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_utterances_and_gaps_in_turn() {
+        let axis = Axis::new(&[Span { start: 0, len: 3 }, Span { start: 5, len: 2 }], 9, 3, 3);
+        assert_eq!(axis.cu_seqlens, [0, 0, 3, 5, 7, 9, 9, 9, 9]);
+        assert_eq!(axis.owner, [0, 0, 0, 3, 3, 1, 1, 3, 3]);
+        assert_eq!(axis.position, [0, 1, 2, 0, 0, 0, 1, 0, 0]);
+        assert_eq!((axis.starts, axis.lens), (vec![0, 5, 0], vec![3, 2, 0]));
+    }
+
+    #[test]
+    fn an_unused_end_is_cut_into_segments_that_are_not_too_long() {
+        let axis = Axis::new(&[Span { start: 0, len: 2 }], 30, 2, 4);
+        assert_eq!(axis.cu_seqlens, [0, 0, 2, 10, 18, 26, 30, 30, 30]);
+        assert_eq!(axis.longest_segment, 8);
+    }
+
+    #[test]
+    fn padded_slots_start_at_fixed_places() {
+        let budget = Budget::padded(2, Length { frames: 10, tokens: 5 });
+        let (text, frames) = budget.place(&[Length { frames: 3, tokens: 2 }, Length { frames: 10, tokens: 5 }]);
+        assert_eq!(text[1], Span { start: 5 + GAP, len: 5 });
+        assert_eq!(frames[1], Span { start: 10 + GAP, len: 10 });
+        assert_eq!(budget.frames, 2 * (10 + GAP));
+    }
+}

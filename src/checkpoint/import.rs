@@ -1,0 +1,172 @@
+//! Weights from elsewhere: another run's checkpoint, or a safetensors file. By name; what does not fit stays as it is.
+
+use super::{Checkpoint, read_weights, weights_file};
+use crate::optimizer::Group;
+use anyhow::{Result, ensure};
+use host::text::Tokenizer;
+use std::path::PathBuf;
+use tch::Tensor;
+use torchx::named_parameters;
+
+/// Where weights come from.
+pub enum Source {
+    Checkpoint(Box<Checkpoint>),
+    File(PathBuf),
+}
+
+/// What fitted.
+#[derive(Debug, Default, PartialEq)]
+struct Report {
+    matched: usize,
+    /// Tables of tokens or languages: (name, rows taken, rows there are).
+    by_row: Vec<(String, usize, usize)>,
+    other_shape: Vec<String>,
+    missing: Vec<String>,
+    unused: usize,
+}
+
+impl Source {
+    /// `path`: a checkpoint, a folder of them, or a safetensors file.
+    pub fn open(path: PathBuf) -> Result<Self> {
+        match path.is_file() {
+            true => Ok(Source::File(path)),
+            false => Ok(Source::Checkpoint(Box::new(Checkpoint::open(&path)?))),
+        }
+    }
+
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        match self {
+            Source::Checkpoint(checkpoint) => Some(checkpoint),
+            Source::File(_) => None,
+        }
+    }
+}
+
+/// Copies what fits into the group's parameters and says what did. `tokenizer`: this run's.
+pub fn load(source: &Source, group: &Group, tokenizer: Option<&Tokenizer>) -> Result<String> {
+    let path = match source {
+        Source::Checkpoint(checkpoint) => weights_file(checkpoint.folder(), group.name),
+        Source::File(path) => path.clone(),
+    };
+    let tokenizers = source.checkpoint().map(|checkpoint| &checkpoint.tokenizer).zip(tokenizer);
+    let report = fill(group, read_weights(&path)?, tokenizers);
+    ensure!(
+        report.matched > 0,
+        "{}: none of its tensors fits this network\nhint: names and shapes must be alike; `--model-size` sets them",
+        path.display()
+    );
+    Ok(format!("{}: {}", path.display(), report.told()))
+}
+
+fn fill(
+    group: &Group,
+    mut read: std::collections::HashMap<String, Tensor>,
+    tokenizers: Option<(&Tokenizer, &Tokenizer)>,
+) -> Report {
+    let mut report = Report::default();
+    for (name, tensor) in named_parameters(&group.store) {
+        let Some(saved) = read.remove(&name) else {
+            report.missing.push(name);
+            continue;
+        };
+        match tokenizers.and_then(|(old, new)| rows(&name, old, new)) {
+            Some(pairs) if saved.size()[1..] == tensor.size()[1..] => {
+                copy_rows(&tensor, &saved, &pairs);
+                report.by_row.push((name, pairs.len(), tensor.size()[0] as usize));
+                report.matched += 1;
+            }
+            _ if saved.size() == tensor.size() => {
+                tch::no_grad(|| tensor.shallow_clone().copy_(&saved));
+                report.matched += 1;
+            }
+            _ => report.other_shape.push(name),
+        }
+    }
+    report.unused = read.len();
+    report
+}
+
+/// (row there, row here) of a table whose rows have meanings; `None` for other parameters.
+fn rows(name: &str, old: &Tokenizer, new: &Tokenizer) -> Option<Vec<(i64, i64)>> {
+    let (from, to): (Vec<String>, Vec<String>) = match name {
+        "encoder.embedding" => (old.names(), new.names()),
+        "encoder.languages.embedding" => (old.languages().to_vec(), new.languages().to_vec()),
+        _ => return None,
+    };
+    let place = |name: &String| from.iter().position(|other| other == name);
+    let pairs = to.iter().enumerate().filter_map(|(here, name)| Some((place(name)? as i64, here as i64)));
+    Some(pairs.collect())
+}
+
+fn copy_rows(tensor: &Tensor, saved: &Tensor, pairs: &[(i64, i64)]) {
+    let (from, to): (Vec<i64>, Vec<i64>) = pairs.iter().copied().unzip();
+    let [from, to] = [from, to].map(|rows| Tensor::from_slice(&rows));
+    let values = saved.index_select(0, &from).to_device(tensor.device());
+    let _ = tch::no_grad(|| tensor.shallow_clone().index_copy_(0, &to.to_device(tensor.device()), &values));
+}
+
+impl Report {
+    fn told(&self) -> String {
+        let total = self.matched + self.other_shape.len() + self.missing.len();
+        let mut text = format!("{} of {total} tensors taken", self.matched);
+        for (name, taken, rows) in &self.by_row {
+            text += &format!("; {taken} of {rows} rows of {name}");
+        }
+        for (what, names) in [("of another shape", &self.other_shape), ("not there", &self.missing)] {
+            if !names.is_empty() {
+                text += &format!("; {} {what}: {}", names.len(), some(names));
+            }
+        }
+        if self.unused > 0 {
+            text += &format!("; {} of its tensors not used", self.unused);
+        }
+        text
+    }
+}
+
+/// The first few names.
+fn some(names: &[String]) -> String {
+    let first = names.iter().take(4).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > 4 { format!("{first}, …") } else { first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::config::Config;
+    use tch::nn::{Init, VarStore};
+    use tch::{Device, Kind};
+
+    fn group(rows: i64) -> Group {
+        let store = VarStore::new(Device::Cpu);
+        let _ = store.root().sub("encoder").var("embedding", &[rows, 2], Init::Const(0.0));
+        let _ = store.root().var("same", &[3], Init::Const(0.0));
+        let _ = store.root().var("wider", &[4], Init::Const(0.0));
+        let _ = store.root().var("fresh", &[1], Init::Const(0.0));
+        Group::new("model", store, &Config::default().training, false).unwrap()
+    }
+
+    #[test]
+    fn rows_go_by_meaning_and_the_rest_by_name_and_shape() {
+        let old = Tokenizer::fit([("ab", "de")].into_iter());
+        let new = Tokenizer::fit([("abß", "de"), ("ab", "en")].into_iter()).joined(&old).unwrap();
+        let (from, to) = (old.names(), new.names());
+        let group = group(to.len() as i64);
+        let count = from.len() as i64;
+        let read = [
+            ("encoder.embedding".to_owned(), Tensor::arange(2 * count, (Kind::Float, Device::Cpu)).view([count, 2])),
+            ("same".to_owned(), Tensor::from_slice(&[1f32, 2.0, 3.0])),
+            ("wider".to_owned(), Tensor::from_slice(&[1f32])),
+            ("other".to_owned(), Tensor::from_slice(&[1f32])),
+        ];
+        let report = fill(&group, read.into_iter().collect(), Some((&old, &new)));
+        assert_eq!((report.matched, report.unused), (2, 1));
+        assert_eq!((report.other_shape, report.missing), (vec!["wider".to_owned()], vec!["fresh".to_owned()]));
+        let table =
+            &named_parameters(&group.store).into_iter().find(|(name, _)| name == "encoder.embedding").unwrap().1;
+        for (here, name) in to.iter().enumerate() {
+            let wanted = from.iter().position(|other| other == name).map_or(0.0, |there| 2.0 * there as f64);
+            assert_eq!(table.double_value(&[here as i64, 0]), wanted, "{name}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Parameters that one optimizer moves, their average over time, and the scale that keeps f16 gradients in range.
+
+use anyhow::Result;
+use host::config::Training;
+use std::collections::HashMap;
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+use torchx::{AdamW, named_parameters};
+
+pub struct Group {
+    /// Names its files in a checkpoint.
+    pub name: &'static str,
+    pub store: VarStore,
+    pub optimizer: AdamW,
+    /// In the order of `named_parameters`.
+    parameters: Vec<Tensor>,
+    average: Option<Average>,
+    clip_norm: f64,
+}
+
+/// Exponential moving average of the parameters, started from zero: divided by `1 - decay^updates` when it is read, it
+/// is the weighted mean of what there was. It starts again whenever the number of steps has doubled, until the run is
+/// long against its memory: a short run's average must not remember how it began.
+struct Average {
+    decay: f64,
+    sums: Vec<Tensor>,
+}
+
+impl Group {
+    /// `averaged`: keep a moving average, for what is used after training.
+    pub fn new(name: &'static str, store: VarStore, config: &Training, averaged: bool) -> Result<Self> {
+        let parameters: Vec<Tensor> = named_parameters(&store).into_iter().map(|(_, tensor)| tensor).collect();
+        let optimizer = AdamW::new(
+            // Decay shrinks matrices; biases, norms and other vectors are left alone.
+            parameters.iter().map(|tensor| (tensor.shallow_clone(), tensor.dim() > 1)),
+            torchx::adamw::Options {
+                lr: config.learning_rate,
+                beta1: config.beta1,
+                beta2: config.beta2,
+                eps: 1e-8,
+                weight_decay: config.weight_decay,
+            },
+        )?;
+        let zeros = || tch::no_grad(|| parameters.iter().map(Tensor::zeros_like).collect());
+        let wanted = averaged && config.ema_decay > 0.0;
+        let average = wanted.then(|| Average { decay: config.ema_decay, sums: zeros() });
+        Ok(Group { name, store, optimizer, parameters, average, clip_norm: config.gradient_clip_norm })
+    }
+
+    pub fn len(&self) -> usize {
+        self.parameters.iter().map(Tensor::numel).sum()
+    }
+
+    /// Before step `number`, which counts from 0.
+    pub fn begin(&mut self, number: u64) -> Result<(), torchx::Error> {
+        if let Some(average) = &self.average
+            && average.restarts_at(number)
+        {
+            for sum in &average.sums {
+                let _ = sum.shallow_clone().f_zero_()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn set_rate(&mut self, rate: f64) -> Result<(), torchx::Error> {
+        self.optimizer.set_lr(rate)
+    }
+
+    pub fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
+    /// Unscale, clip, update, average. Returns the norm of the gradients, and 1 where they were not finite and the
+    /// update was left out; both 0-d, on the device.
+    pub fn update(&mut self, scale: &Scale) -> Result<(Tensor, Tensor), torchx::Error> {
+        scale.undo(&self.parameters)?;
+        let norm = torchx::clip_grad_norm(&self.parameters, self.clip_norm)?;
+        let bad = norm.isfinite().logical_not().to_kind(Kind::Float);
+        self.optimizer.step(Some(&bad))?;
+        if let Some(average) = &self.average {
+            torchx::lerp(&average.sums, &self.parameters, 1.0 - average.decay)?;
+        }
+        Ok((norm, bad))
+    }
+
+    /// What the weights of all values in the average add up to after so many steps; absent when there is none.
+    pub fn weight_sum(&self, steps: u64) -> Option<f64> {
+        self.average.as_ref().map(|average| average.weight_sum(steps))
+    }
+
+    /// The average as it is kept, by name; empty when there is none.
+    pub fn averages(&self) -> Vec<(String, &Tensor)> {
+        let sums = self.average.iter().flat_map(|average| &average.sums);
+        named_parameters(&self.store).into_iter().map(|(name, _)| name).zip(sums).collect()
+    }
+
+    /// Runs `work` with the averaged weights in place of the trained ones.
+    pub fn with_average<T>(&self, steps: u64, work: impl FnOnce() -> T) -> T {
+        let Some(average) = self.average.as_ref().filter(|_| steps > 0) else { return work() };
+        let trained: Vec<Tensor> = tch::no_grad(|| self.parameters.iter().map(Tensor::copy).collect());
+        let share = average.weight_sum(steps);
+        tch::no_grad(|| {
+            for (parameter, sum) in self.parameters.iter().zip(&average.sums) {
+                parameter.shallow_clone().copy_(&(sum / share));
+            }
+        });
+        let result = work();
+        tch::no_grad(|| {
+            for (parameter, value) in self.parameters.iter().zip(&trained) {
+                parameter.shallow_clone().copy_(value);
+            }
+        });
+        result
+    }
+}
+
+impl Average {
+    fn restarts_at(&self, number: u64) -> bool {
+        number.is_power_of_two() && (number as f64) < MEMORIES / (1.0 - self.decay)
+    }
+
+    fn weight_sum(&self, steps: u64) -> f64 {
+        let start = (0..63).map(|power| 1u64 << power).rfind(|&start| start < steps && self.restarts_at(start));
+        let updates = steps - start.unwrap_or(0);
+        1.0 - self.decay.powi(updates.min(i32::MAX as u64) as i32)
+    }
+}
+
+/// The factor on the loss. f16 gradients below 6e-8 would vanish, so the loss is scaled up, as far as no gradient
+/// overflows; f32 and bf16 have room enough and keep 1. All on the device: a captured step adapts it too.
+pub struct Scale {
+    value: Tensor,
+    /// Steps since the last overflow; absent when the scale never changes.
+    streak: Option<Tensor>,
+}
+
+/// An average that is this many times as old as it remembers goes on for good.
+const MEMORIES: f64 = 10.0;
+const FIRST_SCALE: f64 = 65536.0;
+const LARGEST_SCALE: f64 = 16_777_216.0;
+/// Steps without an overflow before the scale doubles.
+const GROWTH_STEPS: f64 = 1000.0;
+
+impl Scale {
+    pub fn new(kind: Kind, device: Device) -> Self {
+        let number = |value: f64| Tensor::full([], value, (Kind::Float, device));
+        match kind {
+            Kind::Half => Scale { value: number(FIRST_SCALE), streak: Some(number(0.0)) },
+            _ => Scale { value: number(1.0), streak: None },
+        }
+    }
+
+    pub fn value(&self) -> &Tensor {
+        &self.value
+    }
+
+    /// What a checkpoint must hold; nothing where it never changes.
+    pub fn saved(&self) -> Vec<(String, &Tensor)> {
+        let named = |streak| vec![("loss_scale".to_owned(), &self.value), ("loss_scale_streak".to_owned(), streak)];
+        self.streak.as_ref().map_or_else(Vec::new, named)
+    }
+
+    pub fn load(&mut self, saved: &HashMap<String, Tensor>) {
+        if let (Some(streak), Some(value), Some(steps)) =
+            (&mut self.streak, saved.get("loss_scale"), saved.get("loss_scale_streak"))
+        {
+            self.value.copy_(value);
+            streak.copy_(steps);
+        }
+    }
+
+    fn undo(&self, parameters: &[Tensor]) -> Result<(), torchx::Error> {
+        match self.streak {
+            Some(_) => torchx::scale_grad(parameters, &self.value.reciprocal()),
+            None => Ok(()),
+        }
+    }
+
+    /// Halves after an overflow (`bad` is 1), doubles after a long time without one.
+    pub fn adapt(&mut self, bad: &Tensor) {
+        let Some(streak) = &mut self.streak else { return };
+        let longer = (&*streak + 1.0) * (-bad + 1.0);
+        let grow = longer.ge(GROWTH_STEPS).to_kind(Kind::Float);
+        let next = (&self.value * (bad * -0.5 + 1.0) * (&grow + 1.0)).clamp(1.0, LARGEST_SCALE);
+        self.value.copy_(&next);
+        streak.copy_(&(longer * (-grow + 1.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_average_is_the_weighted_mean_of_what_there_was() {
+        let mut config = host::config::Config::default().training;
+        (config.ema_decay, config.learning_rate, config.weight_decay) = (0.5, 1.0, 0.0);
+        let store = VarStore::new(Device::Cpu);
+        let mut weight = store.root().var("weight", &[1], tch::nn::Init::Const(0.0));
+        let mut group = Group::new("model", store, &config, true).unwrap();
+        // What the optimizer does is not the point: values are set by hand, and there is no gradient.
+        for (number, value) in [9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 4.0].into_iter().enumerate() {
+            let _ = tch::no_grad(|| weight.fill_(value));
+            group.begin(number as u64).unwrap();
+            let _ = group.update(&Scale::new(Kind::Float, Device::Cpu)).unwrap();
+        }
+        // It started again at 1, at 2 and at 4.
+        let mean = (0.125 * 1.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875;
+        let seen = group.with_average(7, || weight.double_value(&[0]));
+        assert!((seen - mean).abs() < 1e-6, "{seen} and {mean}");
+        assert_eq!(weight.double_value(&[0]), 4.0);
+    }
+
+    #[test]
+    fn the_scale_halves_on_overflow_and_doubles_after_a_quiet_time() {
+        let mut scale = Scale::new(Kind::Half, Device::Cpu);
+        let (good, bad) = (Tensor::from(0f32), Tensor::from(1f32));
+        scale.adapt(&bad);
+        assert_eq!(scale.value.double_value(&[]), FIRST_SCALE / 2.0);
+        (0..GROWTH_STEPS as usize - 1).for_each(|_| scale.adapt(&good));
+        assert_eq!(scale.value.double_value(&[]), FIRST_SCALE / 2.0);
+        scale.adapt(&good);
+        assert_eq!(scale.value.double_value(&[]), FIRST_SCALE);
+        let mut plain = Scale::new(Kind::BFloat16, Device::Cpu);
+        plain.adapt(&bad);
+        assert_eq!(plain.value.double_value(&[]), 1.0);
+    }
+}

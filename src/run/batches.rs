@@ -1,0 +1,54 @@
+//! Batches made here and now, for what needs no pipeline.
+
+use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
+use anyhow::Result;
+use host::config::Config;
+use host::dataset::Prepared;
+use host::loader::{Dataset, HostBatch, plan};
+use std::sync::Arc;
+use tch::Device;
+
+/// Batches that mean and deviation of the mel values are measured on.
+const STATS_BATCHES: usize = 8;
+
+/// Mean and deviation of a corpus's mel values: measured once, then part of every checkpoint.
+pub fn mel_stats(data: &Prepared, config: &Config) -> Result<MelStats> {
+    if let Some([mean, std]) = data.mel_stats.get() {
+        return Ok(MelStats { mean: *mean, std: *std });
+    }
+    let layout = Arc::new(data.train.layout(&data.budget));
+    let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu)?;
+    let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
+    let batches = plans.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &data.train, clips, 0)?.1));
+    let stats = MelStats::of(&batches.collect::<Result<Vec<_>>>()?);
+    let [mean, std] = *data.mel_stats.get_or_init(|| [stats.mean, stats.std]);
+    Ok(MelStats { mean, std })
+}
+
+/// One batch made here and now, for what needs no pipeline. `number` decides on its references.
+pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number: u64) -> Result<(HostBatch, Batch)> {
+    let device = features.device();
+    let layout = features.layout();
+    let block = allocate(Device::Cpu)(layout.bytes).map_err(anyhow::Error::msg)?;
+    let host = dataset.batch(clips, layout, block, [0, 0, number])?;
+    let staged = block_tensor(&*host.block).to_device(device);
+    let batch = tch::no_grad(|| features.batch(&staged, &host.position));
+    // On the CPU the batch's tables are views of the block, which goes back to the caller: take a copy.
+    Ok((host, batch.copy_to(device)))
+}
+
+/// Means of what `of` finds in the batches of a whole set, each counting by its frames of speech.
+pub fn means_over<const N: usize>(
+    features: &Features,
+    dataset: &Dataset,
+    of: impl Fn(&Batch) -> [f64; N],
+) -> Result<[f64; N]> {
+    let (mut sums, mut frames) = ([0.0; N], 0.0);
+    for (number, clips) in plan(dataset.lengths(), &features.layout().budget, 0, 0).iter().enumerate() {
+        let (host, batch) = batch_on(features, dataset, clips, number as u64)?;
+        let weight = host.speech_frames() as f64;
+        sums.iter_mut().zip(of(&batch)).for_each(|(sum, value)| *sum += value * weight);
+        frames += weight;
+    }
+    Ok(sums.map(|sum| sum / frames))
+}

@@ -1,0 +1,96 @@
+//! What every run of the pipeline stands on, whether it trains, measures or diagnoses: its context, its loader, its feed.
+
+mod batches;
+
+pub use batches::{batch_on, means_over, mel_stats};
+
+use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
+use anyhow::Result;
+use host::config::{Config, Data, Precision, Training};
+use host::dataset::Prepared;
+use host::loader::{self, Loader, Position};
+use host::simulate::Delays;
+use indicatif::ProgressBar;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tch::{Device, Kind};
+
+/// What surrounds a run, whatever it trains.
+#[derive(Clone, Copy)]
+pub struct RunContext<'a> {
+    pub config: &'a Config,
+    pub data: &'a Prepared,
+    pub roles: Roles,
+    pub caps: Caps,
+    pub bar: &'a ProgressBar,
+    pub stop: &'a AtomicBool,
+    /// When the program began, for the time to the first step.
+    pub began: Instant,
+    /// Stages that are slowed down on purpose.
+    pub delays: Delays,
+}
+
+impl RunContext<'_> {
+    /// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
+    pub fn expected_steps(&self) -> u64 {
+        let (training, data) = (&self.config.training, self.data);
+        let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
+        let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
+        training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+    }
+}
+
+/// The loader alone, from a position on.
+pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, loader::Error> {
+    let RunContext { config, data, roles, delays, .. } = *context;
+    let settings = &config.data;
+    let options = loader::Options {
+        seed: config.training.seed,
+        from,
+        workers: settings.loader_workers(),
+        depth: settings.prefetch_depth(),
+        in_flight: feed::COPIES_IN_FLIGHT,
+        ordered: settings.deterministic,
+        allocate: feed::allocate(roles.data),
+        max_failures: settings.max_failures.of(data.train.lengths().len()),
+        delays,
+    };
+    Loader::start(data.train.clone(), data.budget, options)
+}
+
+/// Loader, features and ring from a position on.
+pub fn start_feed(context: &RunContext, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
+    let RunContext { config, roles, delays, .. } = *context;
+    let settings = &config.data;
+    let loader = start_loader(context, from)?;
+    let slots = ring_slots(settings);
+    let layout = Arc::new(loader.layout().clone());
+    let features = Features::new(config, layout, stats, purpose, roles.data)?;
+    let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    let feed = Feed::start(producer, slots)?;
+    feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
+    Ok(feed)
+}
+
+/// Batches that wait on the model device; 0: each is made when it is asked for.
+pub fn ring_slots(settings: &Data) -> usize {
+    match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
+        (false, _) => 0,
+        (true, false) => 1,
+        (true, true) => settings.pipeline_buffer_size,
+    }
+}
+
+/// Kind of the activations on a device.
+pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
+    if !training.mixed_precision || !device.is_cuda() {
+        return Ok(Kind::Float);
+    }
+    Ok(match training.precision {
+        Precision::Bf16 => Kind::BFloat16,
+        Precision::Auto if torchx::cuda::facts(device)?.has_bf16() => Kind::BFloat16,
+        Precision::Auto | Precision::F16 => Kind::Half,
+    })
+}

@@ -1,0 +1,74 @@
+//! What makes sound of mel frames: a trained vocoder, or Griffin-Lim where there is none.
+
+use crate::checkpoint::{Checkpoint, RunKind};
+use crate::vocoder::{GriffinLim, Vocoder};
+use anyhow::{Result, ensure};
+use host::config::Config;
+use host::loader::Span;
+use std::path::Path;
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+
+pub enum VocoderBackend {
+    GriffinLim(GriffinLim),
+    Trained {
+        vocoder: Vocoder,
+        /// Holds its weights.
+        store: VarStore,
+    },
+}
+
+impl VocoderBackend {
+    /// `path`: a checkpoint of `train-vocoder`, for the frames of `voice`.
+    pub fn open(path: Option<&Path>, voice: &Config, kind: Kind, device: Device) -> Result<Self> {
+        let Some(path) = path else {
+            return Ok(VocoderBackend::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
+        };
+        let checkpoint = Checkpoint::open(path)?.of_kind(RunKind::Vocoder)?;
+        let heard = |config: &Config| {
+            let model = &config.model;
+            (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
+        };
+        ensure!(
+            heard(&checkpoint.config) == heard(voice),
+            "{}: a vocoder for other mel frames than the voice makes\nhint: sample rate, n_mels, n_fft, hop_length, \
+             f_min and f_max must be alike",
+            path.display()
+        );
+        let store = VarStore::new(device);
+        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model, kind);
+        checkpoint.load_weights("model", &store)?;
+        super::network::narrow_weights(&store, kind);
+        Ok(VocoderBackend::Trained { vocoder, store })
+    }
+
+    pub fn parameters(&self) -> usize {
+        match self {
+            VocoderBackend::GriffinLim(_) => 0,
+            VocoderBackend::Trained { store, .. } => store.variables().values().map(Tensor::numel).sum(),
+        }
+    }
+
+    /// Of packed log-mel frames (`[frames, n_mels]`): samples, or for Griffin-Lim, which takes utterances one by one and
+    /// waits for the device, the frames themselves.
+    pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {
+        match self {
+            VocoderBackend::GriffinLim(_) => log_mel.shallow_clone(),
+            VocoderBackend::Trained { vocoder, .. } => vocoder.packed(log_mel, mask),
+        }
+    }
+
+    /// The samples of each span, of what `packed` made.
+    pub fn cut(&self, made: &Tensor, spans: &[Span], hop_samples: usize) -> Vec<Vec<f32>> {
+        match self {
+            VocoderBackend::GriffinLim(griffin_lim) => {
+                let frames = |span: &Span| made.narrow(0, span.start as i64, span.len as i64);
+                spans.iter().map(|span| griffin_lim.waveform(&frames(span))).collect()
+            }
+            VocoderBackend::Trained { .. } => {
+                let all: Vec<f32> = Vec::try_from(made.to_device(Device::Cpu).contiguous()).expect("f32 samples");
+                spans.iter().map(|span| all[span.start * hop_samples..span.end() * hop_samples].to_vec()).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Settings for this machine and corpus, each chosen by trying: sizes of batches until memory is full, precision, graphs,
+//! what the cache keeps, workers, depths, and where features are made.
+
+mod bench;
+mod dry_run;
+mod page;
+mod search;
+mod two_gpus;
+mod write;
+
+pub use dry_run::{HostLimit, SAME, Trial};
+pub use page::head;
+pub use search::Found;
+pub use two_gpus::{Predicted, Times};
+pub use write::{Choice, yaml};
+
+use crate::run::RunContext;
+use anyhow::{Result, bail};
+use bench::Bench;
+use host::config::Config;
+use host::corpus::Utterance;
+use host::loader::Budget;
+use serde::Serialize;
+
+/// A worker that is at work for more of its time has no reserve for a slow batch.
+const BUSY: f64 = 0.7;
+/// Above what was seen: kernels that validation alone runs, fragments.
+const HEADROOM: f64 = 1.25;
+const LEAST_CAP_MIB: u64 = 256;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Of all trials together, about.
+    pub seconds: f64,
+    /// Of each, once it is warm.
+    pub trial_seconds: f64,
+    /// Sizes of batches.
+    pub trials: usize,
+    /// Compare with the settings as they were.
+    pub verify: bool,
+    /// On a CPU, which has no caps of its own.
+    pub host_limit: Option<HostLimit>,
+}
+
+/// What came out.
+pub struct Tuned {
+    pub config: Config,
+    pub choices: Vec<Choice>,
+    pub found: Found,
+    pub chosen: Trial,
+    pub tried: Vec<Comparison>,
+    pub gpus: Gpus,
+    /// Before and after, each with speech a second; before is absent where it did not fit.
+    pub verified: Option<(Option<Trial>, Trial)>,
+    on_gpu: bool,
+    asked_frames: usize,
+    seconds: f64,
+}
+
+/// Two ways of one setting, at the same size of batch.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    pub setting: String,
+    /// (value, seconds of speech a second), what is kept first.
+    pub kept: (String, f64),
+    pub left: (String, f64),
+}
+
+/// What is known about using two GPUs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Gpus {
+    pub count: usize,
+    /// From the times measured on one; absent on a CPU.
+    pub predicted: Option<Predicted>,
+    /// Seconds of speech a second with a GPU for each role; absent where there is one.
+    pub producer_consumer: Option<f64>,
+}
+
+/// `utterances`: of the whole corpus.
+pub fn configure(context: &RunContext, utterances: &[Utterance], options: Options) -> Result<Tuned> {
+    let bench = Bench::new(context, options);
+    let mut config = without_brakes(context.config);
+    let mut choices = unbraked(context.config, &config);
+    let asked_frames = asked(context);
+    let found = bench.sizes(&config, asked_frames)?;
+    let Some(knee) = found.knee(asked_frames).cloned() else {
+        let (frames, why) = found.too_large.clone().unwrap_or((asked_frames, "no size was tried".into()));
+        bail!(
+            "not even {frames} frames a batch fit: {why}\nhint: a smaller `size`, `enable_gradient_checkpointing: true`, \
+             shorter clips (`max_mel_frames`) or larger caps"
+        );
+    };
+    config.data.frame_budget = Some(knee.frames);
+    choices.push(Choice::new("data.frame_budget", knee.frames, size_reason(&found, &knee, asked_frames)));
+    let mut chosen = knee;
+    let mut tried = bench.step_settings(&mut config, &mut chosen, &mut choices)?;
+    tried.extend(bench.content(&mut config, &chosen, utterances, &mut choices)?);
+    bench.depths(&mut config, &mut chosen, &mut choices)?;
+    choices.push(workers(&mut config, &chosen));
+    caps(&mut config, context, &chosen, &mut choices);
+    let gpus = bench.gpus(&mut config, &mut chosen, &mut choices)?;
+    let verified = if options.verify { Some(bench.verify(&config)?) } else { None };
+    let on_gpu = context.roles.model.is_cuda();
+    let seconds = bench.began.elapsed().as_secs_f64();
+    Ok(Tuned { config, choices, found, chosen, tried, gpus, verified, on_gpu, asked_frames, seconds })
+}
+
+/// Frames a batch as it was asked for; of a padded one, without the padding.
+fn asked(context: &RunContext) -> usize {
+    let (data, batch_size) = (context.data, context.config.data.batch_size);
+    if data.budget.padded { Budget::packed(data.train.lengths(), batch_size).frames } else { data.budget.frames }
+}
+
+/// Switches that no measurement needs to decide: off, the device waits for what could be done beside it.
+fn without_brakes(config: &Config) -> Config {
+    let mut config = config.clone();
+    let data = &mut config.data;
+    (data.use_native_loading, data.prefetch_to_gpu, data.enhanced_gpu_prefetch) = (true, true, true);
+    (data.optimize_cpu_gpu_overlap, data.pad_to_fixed_length) = (true, false);
+    data.pipeline_buffer_size = data.pipeline_buffer_size.max(3);
+    config
+}
+
+fn unbraked(before: &Config, after: &Config) -> Vec<Choice> {
+    let reason = "as in every trial: packed batches, made beside the step";
+    let switches = [
+        ("data.use_native_loading", before.data.use_native_loading, after.data.use_native_loading),
+        ("data.prefetch_to_gpu", before.data.prefetch_to_gpu, after.data.prefetch_to_gpu),
+        ("data.enhanced_gpu_prefetch", before.data.enhanced_gpu_prefetch, after.data.enhanced_gpu_prefetch),
+        ("data.optimize_cpu_gpu_overlap", before.data.optimize_cpu_gpu_overlap, after.data.optimize_cpu_gpu_overlap),
+        ("data.pad_to_fixed_length", before.data.pad_to_fixed_length, after.data.pad_to_fixed_length),
+    ];
+    switches.into_iter().filter(|(_, old, new)| old != new).map(|(key, _, new)| Choice::new(key, new, reason)).collect()
+}
+
+fn size_reason(found: &Found, knee: &Trial, asked: usize) -> String {
+    let rate = knee.audio_seconds_per_second;
+    let (fastest, largest) = (found.fastest().unwrap_or(knee), found.trials.last().unwrap_or(knee));
+    let memory = knee.peak_mib.map_or(String::new(), |mib| format!(", {mib:.0} MiB at most"));
+    let beyond = match (largest.frames > knee.frames, fastest.frames == knee.frames) {
+        (true, _) => {
+            let gain = (largest.audio_seconds_per_second / rate - 1.0) * 100.0;
+            format!("; {} frames fit too and give {gain:+.0} %", largest.frames)
+        }
+        (false, true) => "; the largest that was tried is the fastest".into(),
+        (false, false) => format!("; {} frames are no faster by more than {:.0} %", fastest.frames, SAME * 100.0),
+    };
+    let before = if knee.asked < asked { format!("; {asked} were asked for") } else { String::new() };
+    format!("{rate:.0} s of speech a second at {:.1} ms a step{memory}{beyond}{before}", knee.step_ms)
+}
+
+/// As many as leave each some reserve.
+fn workers(config: &mut Config, chosen: &Trial) -> Choice {
+    let cores = host::machine::cores();
+    let batch_ms = chosen.step_ms / config.training.gradient_accumulation_steps as f64;
+    let share = chosen.load_ms / batch_ms.max(1e-6);
+    let number = ((share / BUSY).ceil() as usize).clamp(1, cores);
+    config.data.num_workers = Some(number);
+    let reason = format!(
+        "a worker lays a batch in {:.2} ms, training takes one every {batch_ms:.1} ms: {} at work {:.1} % of the time",
+        chosen.load_ms,
+        if number == 1 { "one is".into() } else { format!("each of {number} is") },
+        share / number as f64 * 100.0
+    );
+    Choice::new("data.num_workers", number, reason)
+}
+
+/// Caps that the trial would have kept to, where they were left to the program.
+fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<Choice>) {
+    let training = &mut config.training;
+    let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed && context.caps.shared) else { return };
+    let model = ((peak * HEADROOM) as u64).max(LEAST_CAP_MIB).next_multiple_of(64);
+    (training.data_gpu_memory, training.model_gpu_memory) = (Some(LEAST_CAP_MIB), Some(model));
+    let reason = format!("both roles together took {peak:.0} MiB, and a quarter more");
+    choices.push(Choice::new("training.data_gpu_memory", LEAST_CAP_MIB, reason.clone()));
+    choices.push(Choice::new("training.model_gpu_memory", model, reason));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::{Caps, Roles};
+    use host::corpus;
+    use host::dataset::Known;
+    use host::simulate::Delays;
+    use host::tools::sample_corpus;
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+    use tch::Device;
+
+    const TINY: &str = "
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
+training: {device: cpu}
+data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characters}
+";
+
+    /// Every size takes more than there is: each is tried, stepped back from, and the last word says what to do.
+    #[test]
+    fn a_limit_that_nothing_fits_into_is_stepped_back_from_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let corpus_dir = dir.path().join("corpus");
+        let options = sample_corpus::Options {
+            clips: 8,
+            voice: sample_corpus::Voice::Formant,
+            ..sample_corpus::Options::default()
+        };
+        sample_corpus::write(&corpus_dir, &options, &|_| std::ops::ControlFlow::Continue(())).unwrap();
+        let mut config = Config::parse(TINY, Path::new("a.yaml")).unwrap();
+        config.data.dataset_path = Some(corpus_dir.clone());
+        let (stop, bar) = (AtomicBool::new(false), indicatif::ProgressBar::hidden());
+        let data = host::dataset::prepare(&config, Known::Nothing, &|_| (), &stop).unwrap();
+        let (roles, caps) = (Roles { data: Device::Cpu, model: Device::Cpu }, Caps::default());
+        let (began, delays) = (Instant::now(), Delays::default());
+        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let host_limit = Some(HostLimit { mib: 1.0 });
+        let options = Options { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
+        let utterances = corpus::read(&corpus_dir, &corpus::Options::default()).unwrap().utterances;
+        let error = configure(&context, &utterances, options).err().expect("nothing fits").to_string();
+        assert!(error.starts_with("not even ") && error.contains("MiB, and 1 are there"), "{error}");
+        assert!(error.contains("enable_gradient_checkpointing"), "{error}");
+    }
+}
