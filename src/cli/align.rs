@@ -8,7 +8,7 @@ use crate::run::RunContext;
 use crate::train::align::{self, Summary};
 use anyhow::{Result, ensure};
 use host::config::{Config, Durations, Overrides};
-use host::dataset::{self, Known};
+use host::dataset::{self, KnownTokenizer};
 use host::simulate::Delays;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let caps = Caps::apply(&config.training, roles)?;
 
     let bar = progress::bar(0, "preparing");
-    let data = dataset::prepare(&config, Known::Exactly(&checkpoint.tokenizer), &progress::of_cache(&bar), &stop);
+    let data =
+        dataset::prepare(&config, KnownTokenizer::Exactly(&checkpoint.tokenizer), &progress::of_cache(&bar), &stop);
     bar.finish_and_clear();
     let data = data?;
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));

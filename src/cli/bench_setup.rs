@@ -6,7 +6,7 @@ use crate::feed::{Caps, Roles};
 use crate::run::RunContext;
 use anyhow::Result;
 use host::config::{Config, Overrides};
-use host::dataset::{self, Known, Prepared};
+use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::simulate::{Delay, Delays};
 use indicatif::ProgressBar;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl SimulateFlags {
 
 pub struct BenchSetup {
     pub config: Config,
-    pub data: Prepared,
+    pub data: TrainingData,
     pub roles: Roles,
     pub caps: Caps,
     pub bar: ProgressBar,
@@ -48,7 +48,7 @@ impl BenchSetup {
         let roles = Roles::resolve(&config.training)?;
         let caps = Caps::apply(&config.training, roles)?;
         let bar = progress::bar(0, "preparing");
-        let data = dataset::prepare_slowed(&config, Known::Nothing, &progress::of_cache(&bar), &stop, delays);
+        let data = dataset::prepare_slowed(&config, KnownTokenizer::Nothing, &progress::of_cache(&bar), &stop, delays);
         bar.finish_and_clear();
         let data = data?;
         data.notes.iter().for_each(|note| say(format!("note: {note}")));

@@ -1,14 +1,14 @@
 //! `myxtts cache`: what the feature cache holds, and clearing it up.
 
 use super::print_line;
-use host::cache::{self, Settings, store};
+use host::cache::{self, FeatureSettings, store};
 use host::config::{Config, Overrides};
 use indicatif::{HumanBytes, HumanDuration};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use store::{Limits, Pruned, Stored};
+use store::{CacheFolder, Pruned, Retention};
 
 const DAY_S: u64 = 24 * 3600;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -18,7 +18,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Settings of the run whose cache is meant
+    /// FeatureSettings of the run whose cache is meant
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Where features are kept [default: myxtts/features in the user's cache directory]
@@ -72,7 +72,7 @@ fn list(dir: &Path, as_json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     print_line(format!("{}: {}", dir.display(), HumanBytes(bytes)))?;
-    for Stored { path, settings, bytes, corpora } in &folders {
+    for CacheFolder { path, settings, bytes, corpora } in &folders {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         print_line(format!(
             "\n{name}  {}  {}",
@@ -87,7 +87,7 @@ fn list(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(settings: &Settings) -> String {
+fn tell(settings: &FeatureSettings) -> String {
     let trimmed = if settings.trim_silence { ", trimmed" } else { "" };
     let level = settings.loudness_lufs.map_or(String::new(), |target| format!(", {target} LUFS"));
     let form = settings.mel.map_or("16-bit samples".into(), |mel| {
@@ -98,7 +98,7 @@ fn tell(settings: &Settings) -> String {
 }
 
 fn clear(dir: &Path, prune: &Prune, as_json: bool) -> anyhow::Result<()> {
-    let limits = Limits {
+    let limits = Retention {
         unused_for: prune.older_than.map(|days| Duration::from_secs(days.saturating_mul(DAY_S))),
         corpus: prune.corpus.clone(),
         bytes: prune.max_size.map(|gib| (gib * GIB) as u64),

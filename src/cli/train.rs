@@ -9,7 +9,7 @@ use crate::run::{RunContext, activation_kind};
 use crate::train::{self, Outcome, OutputFolder, Start};
 use anyhow::{Result, bail, ensure};
 use host::config::{CacheContent, Config, Overrides};
-use host::dataset::{self, Known, Prepared};
+use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::simulate::Delays;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,7 +77,7 @@ impl Args {
         let place = OutputFolder::open(&config.training)?;
 
         let bar = progress::bar(0, "preparing");
-        let known = voice.map_or_else(|| start.known(), |voice| Known::Exactly(&voice.tokenizer));
+        let known = voice.map_or_else(|| start.known(), |voice| KnownTokenizer::Exactly(&voice.tokenizer));
         let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop);
         bar.finish_and_clear();
         let data = data?;
@@ -158,7 +158,7 @@ impl Args {
 }
 
 /// What is about to happen, on stderr.
-fn describe(config: &Config, data: &Prepared, roles: Roles, caps: Caps) {
+fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
     if let (false, Some(corpus)) = (data.findings.is_empty(), &config.data.dataset_path) {
         say(format!("hint: `myxtts check {}` lists every problem of the corpus", corpus.display()));

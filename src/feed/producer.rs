@@ -8,7 +8,7 @@ use super::features::Features;
 use super::roles::Roles;
 use super::route::{Route, StagingBuffers};
 use anyhow::{Result, anyhow};
-use host::loader::{Block, HostBatch, Loader, Making, Position};
+use host::loader::{BatchTiming, Block, HostBatch, Loader, Position};
 use host::machine::{Ran, ThreadClock};
 use host::simulate::{self, Delays};
 use host::telemetry::clock::Stage;
@@ -22,9 +22,9 @@ use torchx::{Stream, StreamGuard};
 /// Copies of host blocks that may be under way before the feed waits for the oldest: one arrives, one is read.
 pub const COPIES_IN_FLIGHT: usize = 2;
 
-/// When the parts of making one batch ran.
+/// When the parts of timing one batch ran.
 pub struct Trace {
-    pub making: Making,
+    pub timing: BatchTiming,
     /// When the feed asked for the batch, and how long it waited for the loader.
     pub asked: Instant,
     pub load_wait: Duration,
@@ -166,7 +166,7 @@ impl Producer {
         let clock = self.clock.clone();
         let _working = clock.busy();
         let (utterances, speech_frames) = (host.utterances(), host.speech_frames());
-        let HostBatch { block, position, making, .. } = host;
+        let HostBatch { block, position, timing, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
         let (transfer, ready) = self.deliver(&batch, &features, slot)?;
@@ -174,7 +174,7 @@ impl Producer {
         self.release(block, read)?;
         slot.done = Some(ready);
         let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
-        let trace = Trace { making, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
+        let trace = Trace { timing, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
         Ok(Made { resume_at: position, utterances, speech_frames, trace })
     }
 

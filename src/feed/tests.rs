@@ -3,7 +3,7 @@
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
-use host::loader::{Budget, Dataset, Length, Limits, Loader, Moment, Position};
+use host::loader::{Budget, ClipLimits, Dataset, Length, Loader, Moment, Position};
 use host::simulate::Delays;
 use host::text::Tokenizer;
 use host::{audio, cache};
@@ -43,14 +43,14 @@ fn dataset(hook: impl Fn(Moment) + Send + Sync + 'static) -> (tempfile::TempDir,
     let stop = std::sync::atomic::AtomicBool::new(false);
     let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, Delays::default()).unwrap();
     let max = Length { frames: 100, tokens: 10 };
-    let limits = Limits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
+    let limits = ClipLimits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
     let (mut dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
     dataset.set_hook(hook);
     (dir, Arc::new(dataset))
 }
 
-fn options(workers: usize) -> host::loader::Options {
-    host::loader::Options {
+fn options(workers: usize) -> host::loader::LoaderOptions {
+    host::loader::LoaderOptions {
         seed: 9,
         from: Position::default(),
         workers,
@@ -66,7 +66,7 @@ fn options(workers: usize) -> host::loader::Options {
 fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays, config: &Config) -> Producer {
     let budget = Budget::packed(dataset.lengths(), 3);
     let (allocate, in_flight) = (allocate(roles.data), COPIES_IN_FLIGHT);
-    let options = host::loader::Options { allocate, in_flight, delays, ..options(workers) };
+    let options = host::loader::LoaderOptions { allocate, in_flight, delays, ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
         Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();

@@ -7,7 +7,7 @@ pub use batches::{batch_on, means_over, mel_stats};
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
-use host::dataset::Prepared;
+use host::dataset::TrainingData;
 use host::loader::{self, Loader, Position};
 use host::simulate::Delays;
 use indicatif::ProgressBar;
@@ -20,7 +20,7 @@ use tch::{Device, Kind};
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub config: &'a Config,
-    pub data: &'a Prepared,
+    pub data: &'a TrainingData,
     pub roles: Roles,
     pub caps: Caps,
     pub bar: &'a ProgressBar,
@@ -45,7 +45,7 @@ impl RunContext<'_> {
 pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, loader::Error> {
     let RunContext { config, data, roles, delays, .. } = *context;
     let settings = &config.data;
-    let options = loader::Options {
+    let options = loader::LoaderOptions {
         seed: config.training.seed,
         from,
         workers: settings.loader_workers(),

@@ -7,8 +7,8 @@ use crate::run::{RunContext, ring_slots, start_feed};
 use crate::train::{Done, Stages, Start, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::config::Config;
-use host::dataset::Building;
-use host::loader::{Making, Position};
+use host::dataset::CacheBuild;
+use host::loader::{BatchTiming, Position};
 use host::machine::{Ran, ThreadClock};
 use host::telemetry::Spread;
 use host::telemetry::cpu::{HostClock, HostLoad};
@@ -33,7 +33,7 @@ pub struct Measured {
     pub steps: u64,
     pub setup: Setup,
     pub corpus: Corpus,
-    pub building: Building,
+    pub building: CacheBuild,
     /// From the start of the program.
     pub first_step_s: f64,
     /// From the end of one step to the end of the next.
@@ -341,7 +341,7 @@ impl<'a> Rig<'a> {
         let feed = feed_times(self.feed()?, &feed_before);
         let gpus = sampler.map(|sampler| sampler.read());
         let timeline = Timeline::of(&axis, &steps_done);
-        let loader = loader_times(&steps_done, self.feed()?.loader().gauges().workers, wall);
+        let loader = loader_times(&steps_done, self.feed()?.loader().status().workers, wall);
         let feed_queued_share = feed_queued(&steps_done);
         let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.context.roles.model);
         let mut pulse = StepTimes::of(self.context, 0);
@@ -456,7 +456,7 @@ fn loader_times(steps: &[(u64, Done)], workers: usize, wall: Duration) -> Loader
     let mut times = LoaderTimes::default();
     let (mut busy, mut batches, mut utterances) = (Duration::ZERO, 0, 0);
     for delivery in steps.iter().flat_map(|(_, done)| &done.deliveries) {
-        let Making { wall, locked, ran, .. } = delivery.trace.making;
+        let BatchTiming { wall, locked, ran, .. } = delivery.trace.timing;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         times.batch_ms.add(ms(wall));
         times.locked_ms.add(ms(locked));

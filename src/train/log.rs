@@ -176,7 +176,7 @@ impl<'a> Log<'a> {
 
     /// Shares of the feed thread's time, and how full the queues are.
     fn feed_figures(&mut self, feed: &Feed) -> Vec<(String, f64)> {
-        let (now, loader) = (feed.snapshot(), feed.loader().gauges());
+        let (now, loader) = (feed.snapshot(), feed.loader().status());
         let since = now.since(&self.feed_before);
         self.feed_before = now;
         let mut figures =

@@ -4,7 +4,7 @@ use super::note;
 use crate::feed::Feed;
 use anyhow::Result;
 use host::config::Config;
-use host::loader::Gauges;
+use host::loader::LoaderStatus;
 use host::telemetry::clock::Snapshot;
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub struct Tuner {
 struct Look {
     start: Instant,
     feed: Snapshot,
-    loader: Gauges,
+    loader: LoaderStatus,
 }
 
 /// What a look showed, as shares of its time.
@@ -69,7 +69,7 @@ impl Tuner {
         if self.done || !settled {
             return Ok(());
         }
-        let now = Look { start: Instant::now(), feed: feed.snapshot(), loader: feed.loader().gauges() };
+        let now = Look { start: Instant::now(), feed: feed.snapshot(), loader: feed.loader().status() };
         let Some(look) = &self.look else {
             self.look = Some(now);
             return Ok(());

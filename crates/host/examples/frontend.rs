@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use myxtts_host::cache;
 use myxtts_host::config::{Config, Overrides};
 use myxtts_host::corpus::{self, Utterance};
-use myxtts_host::loader::{Loader, Options, PlainBlock, Position};
+use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position};
 use myxtts_host::simulate::Delays;
 use myxtts_host::text::{Kind, Tokenizer};
 use myxtts_host::{audio, dataset};
@@ -73,8 +73,8 @@ fn open(config: &Path) -> Result<Value> {
     let stop = AtomicBool::new(false);
 
     let clock = Instant::now();
-    let data = dataset::prepare(&config, dataset::Known::Nothing, &|_| (), &stop)?;
-    let options = Options {
+    let data = dataset::prepare(&config, dataset::KnownTokenizer::Nothing, &|_| (), &stop)?;
+    let options = LoaderOptions {
         seed: config.training.seed,
         from: Position::default(),
         workers: 1,

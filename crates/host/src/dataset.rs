@@ -1,10 +1,10 @@
 //! What a run trains on: corpus → split → tokenizer → cache → datasets and the batch budget.
 
 use crate::cache::durations::{self, Durations};
-use crate::cache::{self, Cache, Work};
+use crate::cache::{self, BuildSeconds, Cache};
 use crate::config::{self, Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
-use crate::loader::{Budget, Dataset, Length, Limits};
+use crate::loader::{Budget, ClipLimits, Dataset, Length};
 use crate::simulate::Delays;
 use crate::text::Tokenizer;
 use anyhow::{Context, Result, ensure};
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 #[derive(Clone)]
-pub struct Prepared {
+pub struct TrainingData {
     pub train: Arc<Dataset>,
     /// Absent when nothing is held out.
     pub validation: Option<Arc<Dataset>>,
@@ -25,7 +25,7 @@ pub struct Prepared {
     pub findings: Vec<String>,
     /// Sound clips that this run's limits leave out.
     pub notes: Vec<String>,
-    pub building: Building,
+    pub building: CacheBuild,
     /// Sound clips that are too long or too short for this run.
     pub refused: usize,
     /// Those that batches hold; otherwise every step searches.
@@ -36,29 +36,29 @@ pub struct Prepared {
 
 /// What had to be made before the run could start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Building {
+pub struct CacheBuild {
     /// Clips whose sound was made, and whose tokens alone were.
     pub built: usize,
     pub encoded: usize,
     /// Of the whole corpus.
     pub audio_seconds: f64,
-    pub seconds: Work,
+    pub seconds: BuildSeconds,
 }
 
-impl Prepared {
+impl TrainingData {
     /// The same clips in batches of another size.
-    pub fn with_budget(&self, budget: Budget) -> Prepared {
+    pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)
     }
 
     /// Other clips for the same voice, to try something with; nothing is held out.
-    pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> Prepared {
-        Prepared { train, validation: None, budget, ..self.clone() }
+    pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> TrainingData {
+        TrainingData { train, validation: None, budget, ..self.clone() }
     }
 }
 
 /// What a run knows of its tokenizer beforehand.
-pub enum Known<'a> {
+pub enum KnownTokenizer<'a> {
     Nothing,
     /// A resumed run's.
     Exactly(&'a Tokenizer),
@@ -69,21 +69,21 @@ pub enum Known<'a> {
 /// Reads the corpus and opens its cache, building what is missing.
 pub fn prepare(
     config: &Config,
-    known: Known,
+    known: KnownTokenizer,
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
-) -> Result<Prepared> {
+) -> Result<TrainingData> {
     prepare_slowed(config, known, progress, stop, Delays::default())
 }
 
 /// The same, with stages slowed down on purpose.
 pub fn prepare_slowed(
     config: &Config,
-    known: Known,
+    known: KnownTokenizer,
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
     delays: Delays,
-) -> Result<Prepared> {
+) -> Result<TrainingData> {
     let data = &config.data;
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
     let path = data.dataset_path.as_deref().context(
@@ -93,7 +93,7 @@ pub fn prepare_slowed(
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
     let tokenizer = match known {
-        Known::Exactly(tokenizer) => {
+        KnownTokenizer::Exactly(tokenizer) => {
             notes.extend(tokenizer.check()?);
             findings.extend(unknown(&corpus.utterances, tokenizer, &data.language));
             tokenizer.clone()
@@ -102,12 +102,12 @@ pub fn prepare_slowed(
             let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
             notes.push(format!("tokens: {told}"));
             match known {
-                Known::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
+                KnownTokenizer::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
                 _ => tokenizer,
             }
         }
     };
-    let mut building = Building::default();
+    let mut building = CacheBuild::default();
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
         let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, delays)?;
@@ -138,7 +138,7 @@ pub fn prepare_slowed(
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     let (train, mel_stats) = (Arc::new(train), OnceLock::new());
-    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
+    Ok(TrainingData { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
 }
 
 /// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.
@@ -183,21 +183,21 @@ fn fitting(
     name: &str,
     notes: &mut Vec<String>,
 ) -> Result<(Dataset, usize)> {
-    let (dataset, fitting) = Dataset::new(cache, tokenizer, &Limits::of(config))?;
+    let (dataset, fitting) = Dataset::new(cache, tokenizer, &ClipLimits::of(config))?;
     if !fitting.is_plain() {
         notes.push(format!("{name}: {fitting}"));
     }
     Ok((dataset, fitting.refused()))
 }
 
-impl Building {
-    fn add(&mut self, report: &cache::Report) {
-        let cache::Work { wall, read, sound, text } = report.work;
+impl CacheBuild {
+    fn add(&mut self, report: &cache::CacheReport) {
+        let cache::BuildSeconds { wall, read, sound, text } = report.work;
         self.built += report.built;
         self.encoded += report.encoded;
         self.audio_seconds += report.seconds;
         let total = &mut self.seconds;
-        *total = Work {
+        *total = BuildSeconds {
             wall: total.wall + wall,
             read: total.read + read,
             sound: total.sound + sound,
@@ -208,7 +208,7 @@ impl Building {
 
 /// Lets batches hold the token of every frame.
 fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Result<Arc<Durations>> {
-    let wanted: Vec<_> = sets.iter().flat_map(|set| set.stretches()).collect();
+    let wanted: Vec<_> = sets.iter().flat_map(|set| set.segments()).collect();
     let found = Arc::new(durations::find(config, tokenizer, &wanted)?);
     sets.into_iter().for_each(|set| set.freeze(found.clone()));
     Ok(found)

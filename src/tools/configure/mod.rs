@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::feed::{Caps, Roles};
     use host::corpus;
-    use host::dataset::Known;
+    use host::dataset::KnownTokenizer;
     use host::simulate::Delays;
     use host::tools::sample_corpus;
     use std::path::Path;
@@ -209,7 +209,7 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
         let mut config = Config::parse(TINY, Path::new("a.yaml")).unwrap();
         config.data.dataset_path = Some(corpus_dir.clone());
         let (stop, bar) = (AtomicBool::new(false), indicatif::ProgressBar::hidden());
-        let data = host::dataset::prepare(&config, Known::Nothing, &|_| (), &stop).unwrap();
+        let data = host::dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop).unwrap();
         let (roles, caps) = (Roles { data: Device::Cpu, model: Device::Cpu }, Caps::default());
         let (began, delays) = (Instant::now(), Delays::default());
         let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };

@@ -1,15 +1,15 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
 use super::digest::Digest;
-use super::draft::Draft;
+use super::features::{Extracted, FeatureExtractor};
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
-use super::make::{Made, Source};
-use super::roster::{self, Entry};
-use super::settings::{Form, Settings};
-use super::sound::{Kept, Maker};
-use super::writer::{Sealed, Writer};
-use super::{Error, Failure, Progress, Work};
+use super::make::{BuiltClip, ClipBuilder};
+use super::settings::{FeatureSettings, Form};
+use super::table::{self, Entry};
+use super::table_writer::TableWriter;
+use super::writer::{FinishedShard, Writer};
+use super::{BuildSeconds, Error, Failure, Progress};
 use crate::corpus::Utterance;
 use crate::simulate::Delays;
 use crate::text::Tokenizer;
@@ -26,10 +26,10 @@ const AHEAD_PER_WORKER: usize = 16;
 const WAITING_BYTES: usize = 64 << 20;
 
 /// Everything that decides what is built.
-pub(super) struct Job<'a> {
+pub(super) struct BuildJob<'a> {
     pub utterances: &'a [Utterance],
     pub tokenizer: &'a Tokenizer,
-    pub settings: &'a Settings,
+    pub settings: &'a FeatureSettings,
     pub form: Form,
     /// Of utterances that name none.
     pub language: &'a str,
@@ -39,14 +39,14 @@ pub(super) struct Job<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
-    /// How many recordings are held against their stamps before the cache is relied on.
+    /// How many recordings are held against their stats before the cache is relied on.
     pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
     pub delays: Delays,
 }
 
-impl Job<'_> {
+impl BuildJob<'_> {
     pub(super) fn identity(&self) -> Identity {
         Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base)
     }
@@ -54,16 +54,16 @@ impl Job<'_> {
 
 /// What was made, in clips.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct BuildCounts {
     /// With sound.
     pub built: usize,
     /// Whose sound was there.
     pub encoded: usize,
-    pub work: Work,
+    pub work: BuildSeconds,
 }
 
 /// Makes what is missing and writes the table of the corpus. Whatever ends it, clips that were finished are kept.
-pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
+pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Error> {
     let start = Instant::now();
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
@@ -74,23 +74,23 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     };
     let entries: Vec<Option<Entry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
-    let mut sink = Sink::new(job, entries, missing.len());
-    let (maker, desks) = (Maker::new(job.settings), Default::default());
-    let source = Source { job, maker, memory: &memory, texts: &texts, folder, desks, spent: Default::default() };
+    let mut sink = BuildOutput::new(job, entries, missing.len());
+    let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
+    let source = ClipBuilder { job, maker, memory: &memory, texts: &texts, folder, buffers, spent: Default::default() };
     let made = produce(&source, &missing, &mut sink);
     let spent = source.spent();
     let made = made.and(sink.seal());
-    let Sink { entries, shards, counts, .. } = sink;
+    let BuildOutput { entries, shards, counts, .. } = sink;
     for shard in shards {
         folder.add_sealed(shard)?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
-    let work = Work { wall: start.elapsed().as_secs_f64(), ..spent };
-    made.and(saved).map(|()| Counts { work, ..counts })
+    let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
+    made.and(saved).map(|()| BuildCounts { work, ..counts })
 }
 
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.
-fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str) -> Result<(), Error> {
+fn save(job: &BuildJob, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str) -> Result<(), Error> {
     let is_there =
         |entry: &&Entry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
     let done = job.utterances.iter().zip(entries).filter_map(|(u, e)| Some((u, e.as_ref().filter(is_there)?)));
@@ -98,7 +98,7 @@ fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str
     if utterances.is_empty() && !job.utterances.is_empty() {
         return Ok(());
     }
-    let draft = Draft {
+    let writer = TableWriter {
         utterances: &utterances,
         entries: &entries,
         base: &job.base,
@@ -107,21 +107,21 @@ fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str
         shards: &folder.shards,
         places: &folder.places,
     };
-    draft.write(&job.dir)?;
+    writer.write(&job.dir)?;
     let tables = folder::tables(&job.dir)?;
-    for old in tables.iter().rev().skip(roster::KEPT) {
+    for old in tables.iter().rev().skip(table::KEPT) {
         let _ = std::fs::remove_file(old);
     }
     Ok(())
 }
 
 /// Workers make clips; this thread takes them in order and writes. The window between the two bounds memory.
-fn produce(source: &Source, missing: &[usize], sink: &mut Sink) -> Result<(), Error> {
+fn produce(source: &ClipBuilder, missing: &[usize], sink: &mut BuildOutput) -> Result<(), Error> {
     let job = source.job;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(job.workers).build()?;
     let waiting_bytes = &AtomicUsize::new(0);
     pool.in_place_scope(|scope| {
-        let mut window: VecDeque<(usize, Receiver<Made>)> = VecDeque::new();
+        let mut window: VecDeque<(usize, Receiver<BuiltClip>)> = VecDeque::new();
         let waiting = || waiting_bytes.load(Ordering::Relaxed);
         let full = |begun: usize| begun >= job.workers * AHEAD_PER_WORKER || waiting() > WAITING_BYTES;
         for &index in missing {
@@ -148,26 +148,26 @@ fn produce(source: &Source, missing: &[usize], sink: &mut Sink) -> Result<(), Er
 }
 
 /// Where finished clips go, in corpus order.
-struct Sink<'a> {
-    job: &'a Job<'a>,
+struct BuildOutput<'a> {
+    job: &'a BuildJob<'a>,
     writer: Writer,
     entries: Vec<Option<Entry>>,
-    shards: Vec<Sealed>,
+    shards: Vec<FinishedShard>,
     written: HashSet<Digest>,
     failures: Vec<Failure>,
-    counts: Counts,
+    counts: BuildCounts,
     done: usize,
     total: usize,
 }
 
-impl<'a> Sink<'a> {
-    fn new(job: &'a Job, entries: Vec<Option<Entry>>, total: usize) -> Self {
+impl<'a> BuildOutput<'a> {
+    fn new(job: &'a BuildJob, entries: Vec<Option<Entry>>, total: usize) -> Self {
         let writer = Writer::new(&job.dir, job.settings);
         let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
-        Sink { job, writer, entries, shards, written, failures, counts: Counts::default(), done: 0, total }
+        BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
     }
 
-    fn take(&mut self, next: Option<(usize, Receiver<Made>)>, waiting_bytes: &AtomicUsize) -> Result<(), Error> {
+    fn take(&mut self, next: Option<(usize, Receiver<BuiltClip>)>, waiting_bytes: &AtomicUsize) -> Result<(), Error> {
         // A worker that panicked sends nothing; the pool passes its panic on.
         let Some((index, Ok(made))) = next.map(|(index, receive)| (index, receive.recv())) else { return Ok(()) };
         waiting_bytes.fetch_sub(made.bytes(), Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, source: &Digest, sound: Option<Kept>, encoded: bool) -> Result<(), Error> {
+    fn keep(&mut self, source: &Digest, sound: Option<Extracted>, encoded: bool) -> Result<(), Error> {
         let Some(kept) = sound else {
             self.counts.encoded += usize::from(encoded);
             return Ok(());

@@ -9,7 +9,7 @@ pub(super) const FORMAT: u32 = 3;
 
 /// Every setting that changes the sound. Hashed as the JSON that it serialises to, so a new field cannot be forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct FeatureSettings {
     pub format: u32,
     pub rate_hz: u32,
     pub trim_silence: bool,
@@ -39,7 +39,7 @@ pub(super) struct Form {
 
 impl Form {
     pub fn new(config: &Config) -> Self {
-        let n_mels = Settings::new(config).mel.map(|mel| mel.n_mels);
+        let n_mels = FeatureSettings::new(config).mel.map(|mel| mel.n_mels);
         Form { hop_samples: config.model.hop_length as usize, n_mels }
     }
 
@@ -54,7 +54,7 @@ impl Form {
     }
 }
 
-impl Settings {
+impl FeatureSettings {
     pub fn new(config: &Config) -> Self {
         let (data, model) = (&config.data, &config.model);
         let mel = Mel {
@@ -64,7 +64,7 @@ impl Settings {
             f_min_hz: model.f_min,
             f_max_hz: model.f_max.unwrap_or(f64::from(data.sample_rate) / 2.0),
         };
-        Settings {
+        FeatureSettings {
             format: FORMAT,
             rate_hz: data.sample_rate,
             trim_silence: data.trim_silence,
@@ -105,7 +105,7 @@ mod tests {
         let folder = |change: &fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            Settings::new(&config).folder()
+            FeatureSettings::new(&config).folder()
         };
         let folders: std::collections::BTreeSet<_> = changes.iter().map(folder).collect();
         assert_eq!(folders.len(), changes.len());

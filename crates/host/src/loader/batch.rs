@@ -15,12 +15,12 @@ pub struct HostBatch {
     pub frame_spans: Vec<Span>,
     /// Where to go on after this batch.
     pub position: Position,
-    pub making: Making,
+    pub timing: BatchTiming,
 }
 
 /// How a batch was made in host memory, on the clock of the thread that did it.
 #[derive(Clone, Copy, Debug)]
-pub struct Making {
+pub struct BatchTiming {
     /// Of the loader's threads, from 0; the reader's own where there are none.
     pub worker: usize,
     pub start: Instant,

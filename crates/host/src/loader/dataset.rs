@@ -1,15 +1,15 @@
 //! The clips that a run trains on, and how they are laid into a batch.
 
-use super::batch::{HostBatch, Making};
+use super::batch::{BatchTiming, HostBatch};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
-use super::follow::follow;
 use super::layout::{Budget, GAP, Length, Span};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
 use super::speakers::Speakers;
-use crate::cache::durations::{Durations, Stretch};
+use super::stretch::stretch_durations;
+use crate::cache::durations::{ClipSegment, Durations};
 use crate::cache::{self, Cache, Clip, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// What a run takes of its clips.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ClipLimits {
     pub max: Length,
     pub long_clips: LongClips,
     /// Frames of another clip of the same speaker beside every utterance; 0: none.
@@ -33,9 +33,9 @@ pub struct Limits {
     pub speed: f64,
 }
 
-impl Limits {
+impl ClipLimits {
     pub fn of(config: &Config) -> Self {
-        Limits {
+        ClipLimits {
             max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
             long_clips: config.data.long_clips,
             reference_frames: config.model.reference_frames as usize,
@@ -46,7 +46,7 @@ impl Limits {
 
 /// What the limits did to the clips of a run. Reported, never silent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fitting {
+pub struct FitReport {
     pub max: Length,
     pub long_clips: LongClips,
     /// Left out, by reason.
@@ -63,9 +63,9 @@ pub struct Fitting {
     pub pieces: usize,
 }
 
-impl Fitting {
-    fn new(limits: &Limits) -> Self {
-        Fitting {
+impl FitReport {
+    fn new(limits: &ClipLimits) -> Self {
+        FitReport {
             max: limits.max,
             long_clips: limits.long_clips,
             too_many_frames: 0,
@@ -99,7 +99,7 @@ impl Fitting {
     }
 }
 
-impl fmt::Display for Fitting {
+impl fmt::Display for FitReport {
     /// "3 clips left out: 2 above max_mel_frames 800, …; 4 cropped to …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Length { frames, tokens } = self.max;
@@ -150,7 +150,7 @@ pub enum Moment {
 }
 
 /// A clip that cannot be used, by its index in the cache.
-pub(super) struct Spoilt {
+pub(super) struct BadClip {
     pub clip: usize,
     pub failure: Failure,
 }
@@ -177,9 +177,9 @@ impl Dataset {
     }
 
     /// Only long clips that are to be cut have their sound read here.
-    pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &Limits) -> Result<(Self, Fitting), cache::Error> {
+    pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &ClipLimits) -> Result<(Self, FitReport), cache::Error> {
         let breaks = tokenizer.breaks();
-        let (mut pieces, mut fitting) = (Vec::new(), Fitting::new(limits));
+        let (mut pieces, mut fitting) = (Vec::new(), FitReport::new(limits));
         for clip in 0..cache.len() {
             pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
         }
@@ -206,12 +206,12 @@ impl Dataset {
     }
 
     /// Of each clip its name, and what it is by its contents.
-    pub fn stretches(&self) -> impl Iterator<Item = (&str, Stretch)> {
-        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.stretch(piece)))
+    pub fn segments(&self) -> impl Iterator<Item = (&str, ClipSegment)> {
+        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.segment(piece)))
     }
 
-    fn stretch(&self, piece: &Piece) -> Stretch {
-        self.cache.stretch(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    fn segment(&self, piece: &Piece) -> ClipSegment {
+        self.cache.segment(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
     }
 
     /// From now on batches hold the token of every frame. `durations` has those of all clips.
@@ -247,9 +247,9 @@ impl Dataset {
         let start = Instant::now();
         let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Delays::default());
         let (text_spans, frame_spans) = laid.map_err(|spoilt| Error::Clip(spoilt.failure))?;
-        let making = Making { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
+        let timing = BatchTiming { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
         let position = Position::default();
-        Ok(HostBatch { block, text_spans, frame_spans, position, making })
+        Ok(HostBatch { block, text_spans, frame_spans, position, timing })
     }
 
     /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
@@ -261,7 +261,7 @@ impl Dataset {
         draw: [u64; 3],
         without: &HashSet<usize>,
         delays: &Delays,
-    ) -> Result<(Vec<Span>, Vec<Span>), Spoilt> {
+    ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
         self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
         let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
         let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
@@ -291,9 +291,9 @@ impl Dataset {
                 tables[layout.languages.start + index] = self.language(clip.language);
                 tables[layout.source_lens.start + index] = piece.length().frames as i32;
                 if let Some(durations) = &self.durations {
-                    let known = durations.of(&self.stretch(piece)).expect("durations of every clip");
+                    let known = durations.of(&self.segment(piece)).expect("durations of every clip");
                     let frames = &mut tables[layout.token_of_frame.clone()][frame_spans[index].range()];
-                    follow(known, text_spans[index].start, frames);
+                    stretch_durations(known, text_spans[index].start, frames);
                 }
             })?;
         }
@@ -312,7 +312,7 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
-    ) -> Result<(), Spoilt> {
+    ) -> Result<(), BadClip> {
         let frame_bytes = layout.frame_bytes();
         let (slice, gap) = (layout.reference_frames * frame_bytes, GAP * frame_bytes);
         for (index, room) in bytes.chunks_exact_mut(slice + gap).enumerate() {
@@ -335,7 +335,7 @@ impl Dataset {
     }
 
     /// Does one clip's part of a batch. A damaged clip, or a panic, is that clip's fault and nobody else's.
-    fn attempt(&self, index: usize, mut work: impl FnMut(Clip)) -> Result<(), Spoilt> {
+    fn attempt(&self, index: usize, mut work: impl FnMut(Clip)) -> Result<(), BadClip> {
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.hook.iter().for_each(|hook| hook(Moment::Clip(index)));
             self.cache.clip(index).map(&mut work)
@@ -346,7 +346,7 @@ impl Dataset {
             Err(panic) => format!("panic: {}", message(&*panic)),
         };
         let (id, path) = self.cache.source(index);
-        Err(Spoilt { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
+        Err(BadClip { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
     }
 
     fn language(&self, code: &str) -> i32 {
@@ -361,7 +361,7 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// What the limits leave of a clip: all of it, pieces, or nothing.
-fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut Fitting) -> Result<Vec<Piece>, cache::Error> {
+fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> Result<Vec<Piece>, cache::Error> {
     let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
     let is_long = length.frames > fitting.max.frames || length.tokens > fitting.max.tokens;
     let cut = fitting.long_clips != LongClips::Refuse;

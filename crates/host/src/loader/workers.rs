@@ -3,7 +3,7 @@
 //! A worker takes a free block, then the next number, makes that batch and puts it into the window; the reader takes
 //! from there in turn. Which worker makes what, and how many there are, decides nothing about the order.
 
-use super::batch::{HostBatch, Making};
+use super::batch::{BatchTiming, HostBatch};
 use super::block::{Allocate, Block};
 use super::block_layout::BlockLayout;
 use super::dataset::{Dataset, message};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// A batch that panics for a reason of its own is tried so often, then left out and counted.
 const ATTEMPTS: usize = 2;
 
-pub struct Options {
+pub struct LoaderOptions {
     pub seed: u64,
     pub from: Position,
     /// 0 makes every batch when it is asked for, in the reader's thread.
@@ -50,7 +50,7 @@ pub struct Loader {
 
 /// How the workers are doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gauges {
+pub struct LoaderStatus {
     /// Batches that wait for the reader.
     pub ready: usize,
     pub workers: usize,
@@ -105,9 +105,9 @@ enum Made {
 }
 
 impl Loader {
-    pub fn start(dataset: Arc<Dataset>, budget: Budget, options: Options) -> Result<Self, Error> {
+    pub fn start(dataset: Arc<Dataset>, budget: Budget, options: LoaderOptions) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let Options { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, delays } = options;
+        let LoaderOptions { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, delays } = options;
         let state = State {
             window: Window::new(ordered, from.batch, &from.ahead),
             free: Vec::new(),
@@ -217,10 +217,10 @@ impl Loader {
         self.shared.resized(&mut state);
     }
 
-    pub fn gauges(&self) -> Gauges {
+    pub fn status(&self) -> LoaderStatus {
         let (shared, state) = (&self.shared, self.shared.lock());
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Gauges {
+        LoaderStatus {
             ready: state.window.ready(),
             workers: state.alive,
             busy_ns: read(&shared.busy_ns),
@@ -338,12 +338,12 @@ impl Shared {
             .ok()
         });
         let wall = start.elapsed();
-        let making = Making { worker: hand.number, start, wall, locked, ran: hand.clock.since(before) };
+        let timing = BatchTiming { worker: hand.number, start, wall, locked, ran: hand.clock.since(before) };
         self.busy_ns.fetch_add(wall.as_nanos() as u64, Ordering::Relaxed);
         self.made.fetch_add(u64::from(laid.is_some()), Ordering::Relaxed);
         let made = match laid {
             Some((text_spans, frame_spans)) => {
-                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), making })
+                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), timing })
             }
             None => Made::Nothing(block),
         };
