@@ -18,7 +18,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
-    /// FeatureSettings of the run whose cache is meant
+    /// Settings of the run whose cache is meant
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Where features are kept [default: myxtts/features in the user's cache directory]

@@ -10,7 +10,7 @@ use crate::train::{self, Outcome, OutputFolder, Start};
 use anyhow::{Result, bail, ensure};
 use host::config::{CacheContent, Config, Overrides};
 use host::dataset::{self, KnownTokenizer, TrainingData};
-use host::simulate::Delays;
+use host::simulate::Hook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl Args {
 
         let bar = progress::bar(0, "preparing");
         let known = voice.map_or_else(|| start.known(), |voice| KnownTokenizer::Exactly(&voice.tokenizer));
-        let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop);
+        let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop, &Hook::NONE);
         bar.finish_and_clear();
         let data = data?;
         describe(&config, &data, roles, caps);
@@ -89,8 +89,8 @@ impl Args {
         }
 
         let bar = progress::status("training");
-        let delays = Delays::default();
-        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let context =
+            RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
         let outcome = match kind {
             RunKind::Voice => train::train(&context, place, start),
             RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),

@@ -10,8 +10,7 @@ use super::route::{Route, StagingBuffers};
 use anyhow::{Result, anyhow};
 use host::loader::{BatchTiming, Block, HostBatch, Loader, Position};
 use host::machine::{Ran, ThreadClock};
-use host::simulate::{self, Delays};
-use host::telemetry::clock::Stage;
+use host::simulate::{Hook, Moment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use torchx::{Stream, StreamGuard};
 /// Copies of host blocks that may be under way before the feed waits for the oldest: one arrives, one is read.
 pub const COPIES_IN_FLIGHT: usize = 2;
 
-/// When the parts of timing one batch ran.
+/// When the parts of making one batch ran.
 pub struct Trace {
     pub timing: BatchTiming,
     /// When the feed asked for the batch, and how long it waited for the loader.
@@ -76,13 +75,11 @@ pub struct Producer {
     roles: Roles,
     route: Route,
     lanes: Lanes,
-    delays: Delays,
+    hook: Hook,
     /// Blocks on the data device, used in turn, each with the mark of its last reader.
     staging: [(Option<Tensor>, Option<Event>); 2],
     turn: usize,
-    /// Where the time of the thread that fills goes.
-    clock: Arc<Stage>,
-    /// Opened by that thread.
+    /// The clock of the thread that fills, opened by that thread.
     cores: Option<ThreadClock>,
     #[cfg(test)]
     poison: bool,
@@ -101,7 +98,7 @@ struct Lanes {
 
 impl Producer {
     /// `overlap`: streams of its own, so that nothing it does queues behind the step.
-    pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, delays: Delays) -> Result<Self> {
+    pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, hook: Hook) -> Result<Self> {
         let route = Route::of(roles)?;
         let lanes = if overlap { Lanes::new(roles, route)? } else { Lanes::default() };
         Ok(Producer {
@@ -110,20 +107,14 @@ impl Producer {
             roles,
             route,
             lanes,
-            delays,
+            hook,
             staging: Default::default(),
             turn: 0,
-            clock: Arc::new(Stage::new("feed")),
             cores: None,
             #[cfg(test)]
             poison: false,
             in_flight: VecDeque::new(),
         })
-    }
-
-    /// Counts its time on a clock that others read.
-    pub fn watch(&mut self, clock: Arc<Stage>) {
-        self.clock = clock;
     }
 
     pub fn loader(&self) -> &Arc<Loader> {
@@ -159,12 +150,9 @@ impl Producer {
         slot.batch.iter().filter(|_| self.poison).for_each(Batch::poison);
         self.recycle()?;
         let before = self.cores.get_or_insert_with(ThreadClock::open).read();
-        let (asked, waiting) = (Instant::now(), self.clock.blocked_empty());
+        let asked = Instant::now();
         let host = self.loader.next().ok_or_else(|| anyhow!("every loader worker has ended"))??;
         let load_wait = asked.elapsed();
-        drop(waiting);
-        let clock = self.clock.clone();
-        let _working = clock.busy();
         let (utterances, speech_frames) = (host.utterances(), host.speech_frames());
         let HostBatch { block, position, timing, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
@@ -191,7 +179,7 @@ impl Producer {
             mark.precede(device)?;
         }
         let ((), span) = Interval::of(device, || {
-            simulate::wait(self.delays.copy);
+            self.hook.at(Moment::CopyToData);
             copy_async(staged, host)
         })?;
         Ok((staged.shallow_clone(), Some(span)))
@@ -203,7 +191,7 @@ impl Producer {
             span.end.precede(self.roles.data)?;
         }
         Interval::of(self.roles.data, || {
-            simulate::wait(self.delays.features);
+            self.hook.at(Moment::MakeFeatures);
             Ok(self.features.batch(staged, at))
         })
     }
@@ -211,7 +199,10 @@ impl Producer {
     /// Queues the batch's way into the slot: the span of it, and the mark after which the slot may be read.
     fn deliver(&self, batch: &Batch, made: &Interval, slot: &mut Slot) -> Result<(Interval, Event)> {
         let Roles { data, model } = self.roles;
-        let _lanes = (current(self.lanes.deliver[0])?, current(self.lanes.deliver[1])?);
+        // Two variables, not a pair: each guard brings back the stream that was current before it, so the later one must
+        // go first. Variables are dropped in reverse, the fields of a pair in order.
+        let _on_data = current(self.lanes.deliver[0])?;
+        let _on_model = current(self.lanes.deliver[1])?;
         made.end.precede(data)?;
         for tensor in batch.tensors() {
             // Made on the work lane and dropped by the host before this lane has read it.
@@ -220,7 +211,7 @@ impl Producer {
             }
         }
         let ((), span) = Interval::of(model, || {
-            simulate::wait(self.delays.transfer);
+            self.hook.at(Moment::TransferToModel);
             self.carry(batch, slot)
         })?;
         Ok((span, Event::now(model)?))

@@ -1,7 +1,7 @@
 //! A stretch of the real training pipeline with all its clocks read: what every report on a run rests on.
 
 use super::timeline::{Axis, Timeline};
-use crate::feed::{Event, Feed, MelStats, Purpose, Role, name};
+use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose, Role, name};
 use crate::model::Voice;
 use crate::run::{RunContext, ring_slots, start_feed};
 use crate::train::{Done, Stages, Start, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
@@ -118,16 +118,6 @@ pub struct LoaderTimes {
     /// Share of the workers' time at work on batches.
     pub busy: f64,
     pub utterances: f64,
-}
-
-/// Shares of the feed thread's time, and of the ring.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct FeedTimes {
-    pub busy: f64,
-    pub waits_for_loader: f64,
-    pub waits_for_room: f64,
-    pub mean_ready: f64,
-    pub empty: f64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -319,7 +309,7 @@ impl<'a> Rig<'a> {
     pub fn watch(&mut self, steps: u64) -> Result<Watched> {
         let sampler = gpu_sampler(self.context);
         let axis = Axis::begin(self.context.roles)?;
-        let (host, feed_before) = (HostClock::read(), self.feed()?.snapshot());
+        let (host, feed_before) = (HostClock::read(), self.feed()?.reading().unwrap_or_default());
         let clock = ThreadClock::open();
         let (start, before) = (Instant::now(), clock.read());
         let (mut steps_done, mut ran) = (Vec::new(), Vec::new());
@@ -338,7 +328,7 @@ impl<'a> Rig<'a> {
         let (wall, waited) = (start.elapsed(), clock.since(before).map(|ran| ran.queued));
         let share = |time: Duration| time.as_secs_f64() / wall.as_secs_f64();
         let host = host.and_then(|before| Some(HostClock::read()?.since(&before)));
-        let feed = feed_times(self.feed()?, &feed_before);
+        let feed = self.feed()?.reading().map(|now| now.since(&feed_before));
         let gpus = sampler.map(|sampler| sampler.read());
         let timeline = Timeline::of(&axis, &steps_done);
         let loader = loader_times(&steps_done, self.feed()?.loader().status().workers, wall);
@@ -481,18 +471,6 @@ fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
         (wall, queued) = (wall + delivery.trace.wall, queued + delivery.trace.ran?.queued);
     }
     Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))
-}
-
-fn feed_times(feed: &Feed, before: &host::telemetry::clock::Snapshot) -> Option<FeedTimes> {
-    let since = feed.snapshot().since(before);
-    let (thread, ring) = (since.stage("feed")?, since.queue("ring")?);
-    Some(FeedTimes {
-        busy: thread.busy,
-        waits_for_loader: thread.blocked_empty,
-        waits_for_room: thread.blocked_full,
-        mean_ready: ring.mean_len,
-        empty: ring.empty,
-    })
 }
 
 fn devices(context: &RunContext, gpus: &Result<Vec<Reading>, String>, usage: &Usage) -> Vec<DeviceUse> {

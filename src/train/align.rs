@@ -201,6 +201,7 @@ mod tests {
     use host::config::{self, Config};
     use host::dataset::TrainingData;
     use host::dataset::{KnownTokenizer, prepare};
+    use host::simulate::Hook;
     use host::tools::sample_corpus;
     use indicatif::ProgressBar;
     use std::ops::ControlFlow;
@@ -239,13 +240,13 @@ mod tests {
         fn prepare(&self, durations: config::Durations) -> TrainingData {
             let mut config = self.config.clone();
             config.data.durations = durations;
-            prepare(&config, KnownTokenizer::Nothing, &|_| (), &NEVER).unwrap()
+            prepare(&config, KnownTokenizer::Nothing, &|_| (), &NEVER, &Hook::NONE).unwrap()
         }
 
         fn context<'a>(&'a self, data: &'a TrainingData, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
             let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-            let (began, delays) = (Instant::now(), Default::default());
-            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
+            let (began, hook) = (Instant::now(), &Hook::NONE);
+            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, hook }
         }
 
         /// What a voice finds in all clips, written into the cache.

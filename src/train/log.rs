@@ -5,11 +5,10 @@ use super::metrics::Metrics;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{Stages, StepTimes};
 use super::{Outcome, note};
-use crate::feed::Feed;
+use crate::feed::{Feed, FeedReading};
 use crate::run::RunContext;
 use anyhow::{Result, ensure};
 use host::config::Config;
-use host::telemetry::clock::Snapshot;
 use host::telemetry::gpu::{Reading, Sampler};
 use host::telemetry::status::Figures;
 use host::telemetry::window::Summary;
@@ -33,7 +32,7 @@ pub struct Log<'a> {
     memory: Watch,
     names: Names,
     rate: f64,
-    feed_before: Snapshot,
+    feed_before: FeedReading,
     gpus: Option<Sampler>,
     /// The last that held samples: a window may be shorter than the sampler's period.
     gpu_readings: Vec<Reading>,
@@ -77,7 +76,7 @@ impl<'a> Log<'a> {
                 norms: step.groups.iter().map(|group| norm(group.name)).collect(),
             },
             rate: 0.0,
-            feed_before: Snapshot::default(),
+            feed_before: FeedReading::default(),
             gpus: gpu_sampler(context).ok(),
             gpu_readings: Vec::new(),
             shared: context.roles.data == context.roles.model,
@@ -176,20 +175,19 @@ impl<'a> Log<'a> {
 
     /// Shares of the feed thread's time, and how full the queues are.
     fn feed_figures(&mut self, feed: &Feed) -> Vec<(String, f64)> {
-        let (now, loader) = (feed.snapshot(), feed.loader().status());
-        let since = now.since(&self.feed_before);
-        self.feed_before = now;
+        let loader = feed.loader().status();
         let mut figures =
             vec![("loader/ready_batches", loader.ready as f64), ("loader/workers", loader.workers as f64)];
-        if let Some(thread) = since.stage("feed") {
+        if let Some(now) = feed.reading() {
+            let times = now.since(&self.feed_before);
+            self.feed_before = now;
             figures.extend([
-                ("feed/busy", thread.busy),
-                ("feed/blocked_on_empty", thread.blocked_empty),
-                ("feed/blocked_on_full", thread.blocked_full),
+                ("feed/busy", times.busy),
+                ("feed/blocked_on_empty", times.waits_for_loader),
+                ("feed/blocked_on_full", times.waits_for_room),
+                ("ring/mean_batches", times.mean_ready),
+                ("ring/empty", times.empty),
             ]);
-        }
-        if let Some(ring) = since.queue("ring") {
-            figures.extend([("ring/mean_batches", ring.mean_len), ("ring/empty", ring.empty)]);
         }
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

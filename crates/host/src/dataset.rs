@@ -4,10 +4,11 @@ use crate::cache::durations::{self, Durations};
 use crate::cache::{self, BuildSeconds, Cache};
 use crate::config::{self, Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
+use crate::error::hinted;
 use crate::loader::{Budget, ClipLimits, Dataset, Length};
-use crate::simulate::Delays;
+use crate::simulate::Hook;
 use crate::text::Tokenizer;
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -72,23 +73,13 @@ pub fn prepare(
     known: KnownTokenizer,
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
-) -> Result<TrainingData> {
-    prepare_slowed(config, known, progress, stop, Delays::default())
-}
-
-/// The same, with stages slowed down on purpose.
-pub fn prepare_slowed(
-    config: &Config,
-    known: KnownTokenizer,
-    progress: &(dyn Fn(cache::Progress) + Sync),
-    stop: &AtomicBool,
-    delays: Delays,
+    hook: &Hook,
 ) -> Result<TrainingData> {
     let data = &config.data;
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
-    let path = data.dataset_path.as_deref().context(
-        "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
-    )?;
+    let path = data.dataset_path.as_deref().ok_or_else(|| {
+        hinted("no corpus was named", "`myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try")
+    })?;
     let corpus = read(path, data, &mut findings, &mut notes)?;
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
@@ -110,7 +101,7 @@ pub fn prepare_slowed(
     let mut building = CacheBuild::default();
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
-        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, delays)?;
+        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, hook)?;
         building.add(&report);
         findings.extend(report.failures.iter().map(ToString::to_string));
         Ok(cache)
@@ -126,10 +117,10 @@ pub fn prepare_slowed(
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, refused) = fitting(train, config, "training")?;
     let (mut validation, _) = fitting(validation, &config.unchanged(), "validation")?;
-    ensure!(
-        !train.lengths().is_empty(),
-        "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
-    );
+    if train.lengths().is_empty() {
+        let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
+        return Err(hinted("no clip is left to train on", hint));
+    }
     let durations = match data.durations {
         config::Durations::Search => None,
         config::Durations::Frozen => Some(freeze(config, &tokenizer, [&mut train, &mut validation])?),

@@ -8,7 +8,7 @@ use host::config::CacheContent;
 use host::corpus::Utterance;
 use host::dataset::TrainingData;
 use host::loader::{Budget, ClipLimits, Dataset, Position, plan};
-use host::simulate;
+use host::simulate::Moment;
 use host::telemetry::Spread;
 use host::text::Tokenizer;
 use serde::Serialize;
@@ -88,7 +88,7 @@ pub fn build(context: &RunContext, utterances: &[Utterance], content: CacheConte
     let mut config = context.config.clone();
     (config.data.enable_caching, config.data.cache_content) = (false, content);
     let (tokenizer, quiet) = (&context.data.tokenizer, |_| ());
-    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.delays)?;
+    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.hook)?;
     let workers = config.data.reading_workers();
     Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
 }
@@ -101,7 +101,7 @@ pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cach
     let mut clock = Clock::start(seconds);
     for utterance in utterances.iter().take_while(|_| clock.goes_on()) {
         let start = Instant::now();
-        simulate::work(context.delays.text);
+        context.hook.at(Moment::EncodeText);
         let language = tokenizer.language(&utterance.text, utterance.language.as_deref().unwrap_or(fallback));
         let _ = std::hint::black_box(tokenizer.encode(&utterance.text, language)?);
         cold_ms.add(ms(start.elapsed()));
@@ -152,7 +152,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
         let staged = block_tensor(&*host.block).to_device(device);
         let once = || -> Result<f64> {
             let (_, span) = Interval::of(device, || {
-                simulate::wait(context.delays.features);
+                context.hook.at(Moment::MakeFeatures);
                 Ok::<_, torchx::Error>(tch::no_grad(|| features.batch(&staged, &host.position)))
             })?;
             span.end.wait()?;

@@ -8,6 +8,7 @@ use host::config::Config;
 use host::corpus::{self, Utterance};
 use host::dataset::{self, KnownTokenizer};
 use host::loader::plan;
+use host::simulate::Hook;
 use host::tools::devices::{self, Path as Link};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ pub struct Speech {
     pub train_seconds: f64,
     /// Of features.
     pub bytes: u64,
-    /// KnownTokenizer where the cache is complete.
+    /// Known where the cache is complete.
     pub planned: Option<Planned>,
 }
 
@@ -190,7 +191,7 @@ fn guess_seconds(utterances: &[Utterance]) -> Result<(usize, f64)> {
 
 /// The batches of the first epoch, and the seconds that train. The cache is complete: this opens it and no more.
 fn planned(config: &Config) -> Result<(Planned, f64)> {
-    let data = dataset::prepare(config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false))?;
+    let data = dataset::prepare(config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
     let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
     let blocks = (config.data.loader_workers() + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);

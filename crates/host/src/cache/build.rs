@@ -11,13 +11,16 @@ use super::table_writer::TableWriter;
 use super::writer::{FinishedShard, Writer};
 use super::{BuildSeconds, Error, Failure, Progress};
 use crate::corpus::Utterance;
-use crate::simulate::Delays;
+use crate::simulate::Hook;
+use crate::telemetry::queue::{Backlog, Queue};
 use crate::text::Tokenizer;
 use rayon::prelude::*;
-use std::collections::{HashSet, VecDeque};
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, scope};
 use std::time::Instant;
 
 /// Clips begun per worker before the first is written: enough work to last while a shard is written.
@@ -43,7 +46,7 @@ pub(super) struct BuildJob<'a> {
     pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
-    pub delays: Delays,
+    pub hook: &'a Hook,
 }
 
 impl BuildJob<'_> {
@@ -74,13 +77,13 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     };
     let entries: Vec<Option<Entry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
-    let mut sink = BuildOutput::new(job, entries, missing.len());
+    let mut output = BuildOutput::new(job, entries, missing.len());
     let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
     let source = ClipBuilder { job, maker, memory: &memory, texts: &texts, folder, buffers, spent: Default::default() };
-    let made = produce(&source, &missing, &mut sink);
+    let made = produce(&source, &missing, &mut output);
     let spent = source.spent();
-    let made = made.and(sink.seal());
-    let BuildOutput { entries, shards, counts, .. } = sink;
+    let made = made.and(output.seal());
+    let BuildOutput { entries, shards, counts, .. } = output;
     for shard in shards {
         folder.add_sealed(shard)?;
     }
@@ -115,36 +118,100 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<Entry>], fingerprint:
     Ok(())
 }
 
-/// Workers make clips; this thread takes them in order and writes. The window between the two bounds memory.
-fn produce(source: &ClipBuilder, missing: &[usize], sink: &mut BuildOutput) -> Result<(), Error> {
-    let job = source.job;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(job.workers).build()?;
-    let waiting_bytes = &AtomicUsize::new(0);
-    pool.in_place_scope(|scope| {
-        let mut window: VecDeque<(usize, Receiver<BuiltClip>)> = VecDeque::new();
-        let waiting = || waiting_bytes.load(Ordering::Relaxed);
-        let full = |begun: usize| begun >= job.workers * AHEAD_PER_WORKER || waiting() > WAITING_BYTES;
-        for &index in missing {
-            while !window.is_empty() && full(window.len()) {
-                sink.take(window.pop_front(), waiting_bytes)?;
-            }
-            if job.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let (send, receive) = sync_channel(1);
-            scope.spawn(move |_| {
-                let made = source.make(index);
-                waiting_bytes.fetch_add(made.bytes(), Ordering::Relaxed);
-                // Nobody receives after an error; the clip is then lost, as it should be.
-                let _ = send.send(made);
-            });
-            window.push_back((index, receive));
+/// Workers make clips; this thread takes them in order and writes. The queue between the two bounds memory.
+fn produce(source: &ClipBuilder, missing: &[usize], output: &mut BuildOutput) -> Result<(), Error> {
+    let workers = source.job.workers.min(missing.len());
+    let queue = &Queue::new(ClipQueue::new(missing.len(), workers * AHEAD_PER_WORKER));
+    scope(|scope| {
+        // Whatever ends the taking ends the workers, which the scope waits for.
+        let _closing = Closing(queue);
+        for _ in 0..workers {
+            let work = || work(source, missing, queue);
+            Builder::new().name("cache".into()).spawn_scoped(scope, work).map_err(Error::Workers)?;
         }
-        while !window.is_empty() {
-            sink.take(window.pop_front(), waiting_bytes)?;
+        while let Some((number, made)) = queue.consume(ClipQueue::take) {
+            output.take(missing[number], made.unwrap_or_else(|panic| resume_unwind(panic)))?;
         }
-        sink.check_stopped()
+        output.check_stopped()
     })
+}
+
+/// A worker thread.
+fn work(source: &ClipBuilder, missing: &[usize], queue: &Queue<ClipQueue>) {
+    let stop = || source.job.stop.load(Ordering::Relaxed);
+    while let Some(number) = queue.produce(|clips| clips.begin(stop())) {
+        let made = catch_unwind(AssertUnwindSafe(|| source.make(missing[number])));
+        queue.put(|clips| clips.put(number, made));
+    }
+    queue.change(|_| ()); // who takes may wait for a clip that nobody begins
+}
+
+/// Clips under way, by number: begun in turn, finished in any order, taken in turn.
+struct ClipQueue {
+    total: usize,
+    /// Clips that may be begun before the first of them is taken.
+    ahead: usize,
+    begun: usize,
+    taken: usize,
+    made: BTreeMap<usize, Finished>,
+    /// Sound that waits to be taken.
+    waiting_bytes: usize,
+    /// No clip is begun any more.
+    closed: bool,
+}
+
+/// A clip, or what a worker panicked with.
+type Finished = Result<BuiltClip, Box<dyn Any + Send>>;
+
+impl ClipQueue {
+    fn new(total: usize, ahead: usize) -> Self {
+        let made = BTreeMap::new();
+        ClipQueue { total, ahead, begun: 0, taken: 0, made, waiting_bytes: 0, closed: total == 0 }
+    }
+
+    /// For a worker; it waits where there is no room. Some(None): there is nothing left to do.
+    fn begin(&mut self, stop: bool) -> Option<Option<usize>> {
+        self.closed |= stop || self.begun == self.total;
+        if self.closed {
+            return Some(None);
+        }
+        let under_way = self.begun - self.taken;
+        if under_way > 0 && (under_way >= self.ahead || self.waiting_bytes > WAITING_BYTES) {
+            return None;
+        }
+        self.begun += 1;
+        Some(Some(self.begun - 1))
+    }
+
+    fn put(&mut self, number: usize, made: Finished) {
+        self.waiting_bytes += made.as_ref().map_or(0, BuiltClip::bytes);
+        self.made.insert(number, made);
+    }
+
+    /// For who writes; it waits for the next clip in turn. Some(None): none is left.
+    fn take(&mut self) -> Option<Option<(usize, Finished)>> {
+        if self.closed && self.taken == self.begun {
+            return Some(None);
+        }
+        let made = self.made.remove(&self.taken)?;
+        self.waiting_bytes -= made.as_ref().map_or(0, BuiltClip::bytes);
+        self.taken += 1;
+        Some(Some((self.taken - 1, made)))
+    }
+}
+
+impl Backlog for ClipQueue {
+    fn ready(&self) -> usize {
+        self.made.len()
+    }
+}
+
+struct Closing<'a>(&'a Queue<ClipQueue>);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.change(|clips| clips.closed = true);
+    }
 }
 
 /// Where finished clips go, in corpus order.
@@ -167,10 +234,7 @@ impl<'a> BuildOutput<'a> {
         BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
     }
 
-    fn take(&mut self, next: Option<(usize, Receiver<BuiltClip>)>, waiting_bytes: &AtomicUsize) -> Result<(), Error> {
-        // A worker that panicked sends nothing; the pool passes its panic on.
-        let Some((index, Ok(made))) = next.map(|(index, receive)| (index, receive.recv())) else { return Ok(()) };
-        waiting_bytes.fetch_sub(made.bytes(), Ordering::Relaxed);
+    fn take(&mut self, index: usize, made: BuiltClip) -> Result<(), Error> {
         match &made.entry.outcome {
             Ok(ready) => self.keep(&ready.source, made.sound, made.encoded)?,
             Err(reason) => self.fail(index, reason.clone())?,
@@ -202,7 +266,7 @@ impl<'a> BuildOutput<'a> {
         if self.failures.len() <= max_failures {
             return Ok(());
         }
-        Err(Error::TooManyFailures { failures: std::mem::take(&mut self.failures), max_failures })
+        Err(Error::too_many(std::mem::take(&mut self.failures), max_failures))
     }
 
     fn seal(&mut self) -> Result<(), Error> {

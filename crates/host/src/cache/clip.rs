@@ -197,13 +197,13 @@ impl Files {
             return Ok(());
         }
         let _ = fs::write(self.table.path.with_file_name(OUTDATED), []);
-        Err(Error::Outdated { path: self.table.audio(row).to_owned(), id: self.table.id(row).to_owned() })
+        Err(Error::outdated(self.table.audio(row), self.table.id(row)))
     }
 
     fn remove_damaged(&self, row: usize) -> Error {
         let shard = self.shards.get(self.table.place(row).shard as usize);
         let path = shard.map_or(&self.table.path, |shard| &shard.path).clone();
         let _ = fs::remove_file(&path);
-        Error::Damaged { path, id: self.table.id(row).to_owned() }
+        Error::damaged(path, self.table.id(row))
     }
 }

@@ -9,7 +9,7 @@ use super::folder::{self, Folder, KnownClips};
 use super::identity::language_of;
 use super::packed::Packed;
 use super::table::{Entry, Ready, Text};
-use crate::simulate;
+use crate::simulate::Moment;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct ClipBuilder<'a> {
     /// Names of the tokens of each text.
     pub texts: &'a [Digest],
     pub folder: &'a Folder,
-    /// KnownClips that no worker uses right now.
+    /// Buffers that no worker uses right now.
     pub buffers: Mutex<Vec<WorkerBuffers>>,
     /// Nanoseconds of all workers: reading, making sound, making tokens.
     pub spent: [AtomicU64; 3],
@@ -78,22 +78,22 @@ impl ClipBuilder<'_> {
         }
     }
 
-    /// FileStat and digest of the recording, and its sound unless the cache has it.
+    /// Stat and digest of the recording, and its sound unless the cache has it.
     fn sound(&self, path: &Path, buffer: &mut WorkerBuffers) -> Result<(FileStat, Digest, Option<Extracted>), String> {
         if let Some((stat, source)) = self.memory.recording(path)
             && self.folder.places.contains_key(&source)
         {
             return Ok((stat, source, None));
         }
-        let (delays, start) = (self.job.delays, Instant::now());
-        simulate::wait(delays.disk);
+        let start = Instant::now();
+        self.job.hook.at(Moment::ReadRecording);
         let (stat, source) = file_stat::read(path, &mut buffer.file).map_err(|error| error.to_string())?;
         self.spend(0, start);
         if self.folder.places.contains_key(&source) {
             return Ok((stat, source, None));
         }
         let start = Instant::now();
-        simulate::work(delays.decode);
+        self.job.hook.at(Moment::DecodeRecording);
         let kept = self.maker.make(path, &buffer.file, &mut buffer.tools)?;
         self.spend(1, start);
         if FileStat::of(path) != stat {
@@ -108,7 +108,7 @@ impl ClipBuilder<'_> {
             return Ok((text, false));
         }
         let start = Instant::now();
-        simulate::work(self.job.delays.text);
+        self.job.hook.at(Moment::EncodeText);
         let (utterance, tokenizer) = (&self.job.utterances[index], self.job.tokenizer);
         let language = tokenizer.language(&utterance.text, language_of(utterance, self.job.language));
         let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;

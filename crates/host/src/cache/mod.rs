@@ -9,7 +9,7 @@
 //!                        outdated                            a run met a recording that has changed: look at all
 //! ```
 //!
-//! - ClipAudio is found by the hash of its recording's bytes, in the folder of the settings it was made with; tokens by
+//! - Sound is found by the hash of its recording's bytes, in the folder of the settings it was made with; tokens by
 //!   text, language and tokenizer. So a changed clip is one clip's work, and another tokenizer is no work for sound.
 //! - Files appear complete or not at all: written under a temporary name, then renamed.
 //! - Opening compares sizes and times of shards with those they had when they were last read in full. One that was
@@ -50,7 +50,7 @@ pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
-use crate::simulate::Delays;
+use crate::simulate::Hook;
 use crate::text::Tokenizer;
 use build::{BuildCounts, BuildJob};
 use folder::Folder;
@@ -121,12 +121,12 @@ pub fn open(
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
-    delays: Delays,
+    hook: &Hook,
 ) -> Result<(Cache, CacheReport), Error> {
-    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
+    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, hook), build_missing)?
 }
 
-/// The same, with a look at every recording.
+/// Builds what is missing and opens the rest, as [`open`] does, after a look at every recording.
 pub fn prepare(
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
@@ -134,8 +134,7 @@ pub fn prepare(
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, CacheReport), Error> {
-    let around = (progress, stop, Delays::default());
-    with_job(usize::MAX, utterances, tokenizer, config, around, build_missing)?
+    with_job(usize::MAX, utterances, tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
 }
 
 /// What there is already, where all of it is there. Builds nothing.
@@ -146,19 +145,19 @@ pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) ->
         report(job, cache, BuildCounts::default(), 0).ok()
     };
     let (_, report) =
-        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, Delays::default()), look).ok()??;
+        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
     Some(report)
 }
 
-/// Who watches a build, who ends it, and what slows it down.
-type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, Delays);
+/// Who watches a build, who ends it, and what is called at its moments.
+type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, &'a Hook);
 
 fn with_job<T>(
     looked_at: usize,
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
     config: &Config,
-    (progress, stop, delays): Watcher,
+    (progress, stop, hook): Watcher,
     work: impl FnOnce(&BuildJob) -> T,
 ) -> Result<T, Error> {
     let (data, settings) = (&config.data, FeatureSettings::new(config));
@@ -176,7 +175,7 @@ fn with_job<T>(
         looked_at,
         progress,
         stop,
-        delays,
+        hook,
     };
     let done = work(&job);
     if !data.enable_caching {
@@ -238,10 +237,10 @@ fn report(
     let BuildCounts { built, encoded, work } = counts;
     let (failures, max_failures) = (cache.failures(), job.max_failures);
     if !failures.is_empty() && cache.is_empty() {
-        return Err(Error::NothingUsable { failures });
+        return Err(Error::nothing_usable(failures));
     }
     if failures.len() > max_failures {
-        return Err(Error::TooManyFailures { failures, max_failures });
+        return Err(Error::too_many(failures, max_failures));
     }
     let (mut samples, mut values, mut tokens) = (0, 0, 0);
     for index in 0..cache.len() {

@@ -90,7 +90,7 @@ impl Writer {
             none => none.insert(FileWriter::try_new(Output::create(&temporary)?, &self.schema)?),
         };
         open.write(&batch)?;
-        // ClipAudio is the last column of a batch.
+        // Sound is the last column of a batch.
         let mut offset = open.get_ref().bytes() - sound_bytes.next_multiple_of(COLUMN_BYTES);
         for (source, samples, checksum, bytes) in rows {
             self.places.push((source, ShardLocation { shard: 0, offset, samples, checksum }));

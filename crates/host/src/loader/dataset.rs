@@ -13,7 +13,7 @@ use crate::cache::durations::{ClipSegment, Durations};
 use crate::cache::{self, Cache, Clip, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
-use crate::simulate::{self, Delays};
+use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::any::Any;
 use std::collections::HashSet;
@@ -135,18 +135,6 @@ pub struct Dataset {
     speed: f64,
     /// Of every piece, where batches shall tell which token a frame belongs to.
     durations: Option<Arc<Durations>>,
-    hook: Option<Hook>,
-}
-
-/// Called before each piece of work: tests slow things down or let them fail there.
-type Hook = Box<dyn Fn(Moment) + Send + Sync>;
-
-/// What is about to be done.
-pub enum Moment {
-    /// (seed, epoch, batch).
-    Batch([u64; 3]),
-    /// Its index in the cache.
-    Clip(usize),
 }
 
 /// A clip that cannot be used, by its index in the cache.
@@ -171,11 +159,6 @@ fn spoken(length: Length, room: usize, speed: f64, rng: &mut Rng) -> usize {
 }
 
 impl Dataset {
-    /// Has `hook` called before each batch and each clip.
-    pub fn set_hook(&mut self, hook: impl Fn(Moment) + Send + Sync + 'static) {
-        self.hook = Some(Box::new(hook));
-    }
-
     /// Only long clips that are to be cut have their sound read here.
     pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &ClipLimits) -> Result<(Self, FitReport), cache::Error> {
         let breaks = tokenizer.breaks();
@@ -195,7 +178,6 @@ impl Dataset {
             reference_frames: limits.reference_frames,
             speed: limits.speed,
             durations: None,
-            hook: None,
         };
         Ok((dataset, fitting))
     }
@@ -245,7 +227,7 @@ impl Dataset {
         draw: [u64; 3],
     ) -> Result<HostBatch, Error> {
         let start = Instant::now();
-        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Delays::default());
+        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Hook::NONE);
         let (text_spans, frame_spans) = laid.map_err(|spoilt| Error::Clip(spoilt.failure))?;
         let timing = BatchTiming { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
         let position = Position::default();
@@ -260,9 +242,9 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
-        delays: &Delays,
+        hook: &Hook,
     ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
-        self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
+        hook.at(Moment::LayBatch(draw));
         let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
         let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
         let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
@@ -280,9 +262,8 @@ impl Dataset {
         tables[layout.languages.start..layout.token_of_frame.end].fill(0);
         let mut sound = Filler { bytes: sound, at: 0 };
         for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
-            self.attempt(piece.clip as usize, |clip| {
-                simulate::wait(delays.disk);
-                simulate::work(delays.decode);
+            self.attempt(piece.clip as usize, hook, |clip| {
+                hook.at(Moment::LayClip);
                 let values = part(clip.sound.bytes(), &piece.frames, layout.frame_bytes());
                 sound.put(frame_spans[index].start * layout.frame_bytes(), values);
                 let tokens = &mut tables[layout.tokens.clone()][text_spans[index].range()];
@@ -299,7 +280,7 @@ impl Dataset {
         }
         sound.finish();
         if layout.reference_frames > 0 {
-            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without)?;
+            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without, hook)?;
         }
         Ok((text_spans, frame_spans))
     }
@@ -312,6 +293,7 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
+        hook: &Hook,
     ) -> Result<(), BadClip> {
         let frame_bytes = layout.frame_bytes();
         let (slice, gap) = (layout.reference_frames * frame_bytes, GAP * frame_bytes);
@@ -325,7 +307,7 @@ impl Dataset {
             let other = Some(self.speakers.another(own, &mut rng)).filter(|clip| !without.contains(clip));
             let (into, silent) = room.split_at_mut(slice);
             silent.fill(0);
-            self.attempt(other.unwrap_or(own), |clip| {
+            self.attempt(other.unwrap_or(own), hook, |clip| {
                 let values = clip.sound.bytes();
                 let spare_frames = (values.len().saturating_sub(slice)) / frame_bytes;
                 repeat(values, rng.below(spare_frames + 1) * frame_bytes, into);
@@ -335,14 +317,14 @@ impl Dataset {
     }
 
     /// Does one clip's part of a batch. A damaged clip, or a panic, is that clip's fault and nobody else's.
-    fn attempt(&self, index: usize, mut work: impl FnMut(Clip)) -> Result<(), BadClip> {
+    fn attempt(&self, index: usize, hook: &Hook, mut work: impl FnMut(Clip)) -> Result<(), BadClip> {
         let done = catch_unwind(AssertUnwindSafe(|| {
-            self.hook.iter().for_each(|hook| hook(Moment::Clip(index)));
+            hook.at(Moment::OpenClip(index));
             self.cache.clip(index).map(&mut work)
         }));
         let reason = match done {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+            Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("panic: {}", message(&*panic)),
         };
         let (id, path) = self.cache.source(index);

@@ -20,7 +20,7 @@ mod workers;
 pub use batch::{BatchTiming, HostBatch};
 pub use block::{Allocate, Block, PlainBlock};
 pub use block_layout::{BlockLayout, Section, SoundKind};
-pub use dataset::{ClipLimits, Dataset, FitReport, Moment};
+pub use dataset::{ClipLimits, Dataset, FitReport};
 pub use error::Error;
 pub use layout::{Axis, AxisTables, Budget, GAP, Length, Span};
 pub use packer::plan;

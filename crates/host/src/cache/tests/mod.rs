@@ -58,7 +58,7 @@ impl Case {
     }
 
     fn run_with(&self, progress: &(dyn Fn(Progress) + Sync), stop: &AtomicBool) -> Result<(Cache, CacheReport), Error> {
-        open(&self.utterances, &self.tokenizer, &self.config, progress, stop, Delays::default())
+        open(&self.utterances, &self.tokenizer, &self.config, progress, stop, &Hook::NONE)
     }
 
     pub fn counts(&self) -> (usize, usize, usize, usize) {
@@ -187,16 +187,9 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     case.run().unwrap();
     let open_unseen = || {
         let (progress, stop) = (|_| (), AtomicBool::new(false));
-        with_job(
-            0,
-            &case.utterances,
-            &case.tokenizer,
-            &case.config,
-            (&progress, &stop, Delays::default()),
-            build_missing,
-        )
-        .unwrap()
-        .unwrap()
+        with_job(0, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), build_missing)
+            .unwrap()
+            .unwrap()
     };
     tone(&case.utterances[1].audio, 999.0, 1616);
     let (cache, report) = open_unseen();
