@@ -91,7 +91,7 @@ fn tell(settings: &FeatureSettings) -> String {
     let trimmed = if settings.trim_silence { ", trimmed" } else { "" };
     let level = settings.loudness_lufs.map_or(String::new(), |target| format!(", {target} LUFS"));
     let form = settings.mel.map_or("16-bit samples".into(), |mel| {
-        let cache::Mel { n_mels, n_fft, hop_samples, f_min_hz, f_max_hz } = mel;
+        let cache::MelSettings { n_mels, n_fft, hop_samples, f_min_hz, f_max_hz } = mel;
         format!("{n_mels} mel bands from {f_min_hz} to {f_max_hz} Hz, window {n_fft}, hop {hop_samples}")
     });
     format!("{} Hz{trimmed}{level}, {form}", settings.rate_hz)

@@ -1,5 +1,5 @@
 //! Batches made on the data device and delivered to the model device: copy, features, transfer, each on a stream of
-//! its own, each between two marks.
+//! its own, each between two events.
 
 use super::batch::Batch;
 use super::block::block_tensor;
@@ -64,7 +64,7 @@ pub struct Delivery {
 pub struct Slot {
     /// Allocated at the first use, then overwritten.
     pub batch: Option<Batch>,
-    /// The last reader's mark: until the device is past it, the slot is not written.
+    /// The last reader's event: until the device is past it, the slot is not written.
     pub done: Option<Event>,
     staging: StagingBuffers,
 }
@@ -76,7 +76,7 @@ pub struct Producer {
     route: Route,
     lanes: Lanes,
     hook: Hook,
-    /// Blocks on the data device, used in turn, each with the mark of its last reader.
+    /// Blocks on the data device, used in turn, each with the event of its last reader.
     staging: [(Option<Tensor>, Option<Event>); 2],
     turn: usize,
     /// The clock of the thread that fills, opened by that thread.
@@ -140,7 +140,7 @@ impl Producer {
         self.route = route;
     }
 
-    /// Makes the next batch and queues its way into the slot; the slot's `done` mark then tells when it is there.
+    /// Makes the next batch and queues its way into the slot; the slot's `done` event then tells when it is there.
     pub fn fill(&mut self, slot: &mut Slot) -> Result<Made> {
         // The device has read what the slot held: bounds how far the host runs ahead.
         if let Some(done) = slot.done.take() {
@@ -158,7 +158,7 @@ impl Producer {
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
         let (transfer, ready) = self.deliver(&batch, &features, slot)?;
-        let read = self.mark(self.lanes.deliver[0])?;
+        let read = self.end_of(self.lanes.deliver[0])?;
         self.release(block, read)?;
         slot.done = Some(ready);
         let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
@@ -175,8 +175,8 @@ impl Producer {
         let (staged, last_reader) = &mut self.staging[self.turn];
         let staged = staged.get_or_insert_with(|| Tensor::empty(host.size(), (Kind::Uint8, device)));
         let _lane = current(self.lanes.copy)?;
-        if let Some(mark) = last_reader.take() {
-            mark.precede(device)?;
+        if let Some(read) = last_reader.take() {
+            read.precede(device)?;
         }
         let ((), span) = Interval::of(device, || {
             self.hook.at(Moment::CopyToData);
@@ -196,7 +196,7 @@ impl Producer {
         })
     }
 
-    /// Queues the batch's way into the slot: the span of it, and the mark after which the slot may be read.
+    /// Queues the batch's way into the slot: the span of it, and the event after which the slot may be read.
     fn deliver(&self, batch: &Batch, made: &Interval, slot: &mut Slot) -> Result<(Interval, Event)> {
         let Roles { data, model } = self.roles;
         // Two variables, not a pair: each guard brings back the stream that was current before it, so the later one must
@@ -239,7 +239,7 @@ impl Producer {
             self.loader.recycle(block);
             return Ok(());
         }
-        let copied = self.mark(self.lanes.copy)?;
+        let copied = self.end_of(self.lanes.copy)?;
         self.staging[self.turn].1 = Some(read);
         self.turn = (self.turn + 1) % self.staging.len();
         self.in_flight.push_back((copied, block));
@@ -261,7 +261,7 @@ impl Producer {
     }
 
     /// The end of what is queued on a lane of the data device.
-    fn mark(&self, lane: Option<Stream>) -> Result<Event, torchx::Error> {
+    fn end_of(&self, lane: Option<Stream>) -> Result<Event, torchx::Error> {
         let _lane = current(lane)?;
         Event::now(self.roles.data)
     }

@@ -12,8 +12,8 @@ use host::loader::{BatchTiming, Position};
 use host::machine::{Ran, ThreadClock};
 use host::telemetry::Spread;
 use host::telemetry::cpu::{HostClock, HostLoad};
-use host::telemetry::gpu::Reading;
-use host::telemetry::window::{Summary, percentile};
+use host::telemetry::gpu::GpuReading;
+use host::telemetry::window::{StepSummary, percentile};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use tch::Device;
@@ -220,7 +220,7 @@ pub struct Rig<'a> {
 
 /// What a stretch of steps showed.
 pub struct Watched {
-    pub summary: Summary,
+    pub summary: StepSummary,
     pub stages: Stages,
     pub own_step: Steadiness,
     pub loader: LoaderTimes,
@@ -228,7 +228,7 @@ pub struct Watched {
     pub host: Option<HostLoad>,
     pub queued_share: Option<f64>,
     pub feed_queued_share: Option<f64>,
-    pub gpus: Result<Vec<Reading>, String>,
+    pub gpus: Result<Vec<GpuReading>, String>,
     pub timeline: Timeline,
 }
 
@@ -473,7 +473,7 @@ fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
     Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))
 }
 
-fn devices(context: &RunContext, gpus: &Result<Vec<Reading>, String>, usage: &Usage) -> Vec<DeviceUse> {
+fn devices(context: &RunContext, gpus: &Result<Vec<GpuReading>, String>, usage: &Usage) -> Vec<DeviceUse> {
     let roles = context.roles;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let peak = |usage: Option<(u64, u64)>| usage.map(|(_, peak)| mib(peak));

@@ -9,9 +9,9 @@ use crate::feed::{Feed, FeedReading};
 use crate::run::RunContext;
 use anyhow::{Result, ensure};
 use host::config::Config;
-use host::telemetry::gpu::{Reading, Sampler};
+use host::telemetry::gpu::{GpuReading, Sampler};
 use host::telemetry::status::Figures;
-use host::telemetry::window::Summary;
+use host::telemetry::window::StepSummary;
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub struct Log<'a> {
     feed_before: FeedReading,
     gpus: Option<Sampler>,
     /// The last that held samples: a window may be shorter than the sampler's period.
-    gpu_readings: Vec<Reading>,
+    gpu_readings: Vec<GpuReading>,
     /// One GPU has both roles, so there is one reading.
     shared: bool,
     steps: u64,
@@ -141,7 +141,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    fn figures(&mut self, reading: &step::Reading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
+    fn figures(&mut self, reading: &step::LossReading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
         let mut figures = vec![("loss".to_owned(), loss)];
         let names = self.names.losses.iter().map(|name| (*name).to_owned()).chain(self.names.norms.iter().cloned());
         figures.extend(names.zip(reading.means.iter().copied()));
@@ -161,7 +161,7 @@ impl<'a> Log<'a> {
         figures
     }
 
-    fn told(&mut self, step: u64, loss: f64, window: Summary) -> Figures {
+    fn told(&mut self, step: u64, loss: f64, window: StepSummary) -> Figures {
         let left = self.steps.saturating_sub(step) as f64 * window.step_ms.mean / 1e3;
         let fresh = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
         if fresh.iter().any(|reading| reading.busy.known().is_some()) {

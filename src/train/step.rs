@@ -21,7 +21,7 @@ pub trait Learner {
     /// Names of what `backward` returns, in that order.
     fn loss_names(&self) -> &'static [&'static str];
 
-    /// How many of them, from the first on, make up the loss that is compared between runs.
+    /// Number of losses, from the first on, that make up the loss that is compared between runs.
     fn summed(&self) -> usize {
         self.loss_names().len()
     }
@@ -88,7 +88,7 @@ impl<L: Learner> Step<L> {
         self.step_on(number, learning_rate, |input| feed.next(input).map(Some))
     }
 
-    /// The same step on the batch that the last one left: what the device could do if data were free.
+    /// A step on the batch that the last one left: what the device could do if data were free.
     pub fn repeat(&mut self, number: u64, learning_rate: f64) -> Result<Done> {
         self.step_on(number, learning_rate, |_| Ok(None))
     }
@@ -154,7 +154,7 @@ impl<L: Learner> Step<L> {
     }
 
     /// The oldest reading that has arrived. `wait`: blocks until it has.
-    pub fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+    pub fn poll(&mut self, wait: bool) -> Result<Option<LossReading>, torchx::Error> {
         self.figures.poll(wait)
     }
 
@@ -235,7 +235,7 @@ struct Pending {
 
 /// Means over some steps.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct LossReading {
     /// The step after which it was taken.
     pub at: u64,
     /// By `Learner::loss_names`, then a gradient norm for each group.
@@ -266,7 +266,7 @@ impl Figures {
         Ok(())
     }
 
-    fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+    fn poll(&mut self, wait: bool) -> Result<Option<LossReading>, torchx::Error> {
         let Some(oldest) = self.pending.front() else { return Ok(None) };
         if wait {
             oldest.arrived.wait()?;
@@ -277,6 +277,6 @@ impl Figures {
         let values: Vec<f32> = Vec::try_from(host)?;
         let (skipped, sums) = values.split_last().expect("one more than losses");
         let means = sums.iter().map(|sum| f64::from(*sum) / steps.max(1) as f64).collect();
-        Ok(Some(Reading { at, means, skipped_steps: *skipped as u64 }))
+        Ok(Some(LossReading { at, means, skipped_steps: *skipped as u64 }))
     }
 }

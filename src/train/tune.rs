@@ -38,7 +38,7 @@ struct Look {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
     feed_waited: f64,
-    /// Of one worker, on average.
+    /// Share of its time that a worker was at work, on average.
     worker_busy: f64,
 }
 

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+/// Datasets, tokenizer and budget of a run, and what reading its corpus brought to light.
 #[derive(Clone)]
 pub struct TrainingData {
     pub train: Arc<Dataset>,
@@ -41,18 +42,18 @@ pub struct CacheBuild {
     /// Clips whose sound was made, and whose tokens alone were.
     pub built: usize,
     pub encoded: usize,
-    /// Of the whole corpus.
+    /// Seconds of speech in the whole corpus.
     pub audio_seconds: f64,
     pub seconds: BuildSeconds,
 }
 
 impl TrainingData {
-    /// The same clips in batches of another size.
+    /// These clips in batches of another size.
     pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)
     }
 
-    /// Other clips for the same voice, to try something with; nothing is held out.
+    /// Other clips for this voice, to try something with; nothing is held out.
     pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> TrainingData {
         TrainingData { train, validation: None, budget, ..self.clone() }
     }
@@ -61,9 +62,9 @@ impl TrainingData {
 /// What a run knows of its tokenizer beforehand.
 pub enum KnownTokenizer<'a> {
     Nothing,
-    /// A resumed run's.
+    /// The tokenizer of the run that is resumed.
     Exactly(&'a Tokenizer),
-    /// That of the voice it starts from: whatever that could read, this one shall.
+    /// The tokenizer of the voice it starts from: whatever that could read, this one shall.
     AtLeast(&'a Tokenizer),
 }
 

@@ -32,14 +32,15 @@ pub enum Moment {
     EncodeText,
     /// A worker of the loader is about to make the batch of this number, counted from the start of the run.
     MakeBatch(u64),
-    /// That worker holds the lock on the plan of batches, which all workers share.
+    /// A worker of the loader holds the lock on the plan of batches, which all workers share.
     PlanLocked,
+    /// A worker of the loader has just released that lock.
     PlanReleased,
-    /// It is about to lay a batch: seed, epoch, batch in the epoch.
+    /// A worker of the loader is about to lay a batch: seed, epoch, batch in the epoch.
     LayBatch([u64; 3]),
-    /// It is about to open a clip, as an utterance or as a reference, by its index in the cache.
+    /// A worker of the loader is about to open a clip, as an utterance or as a reference, by its index in the cache.
     OpenClip(usize),
-    /// It has opened a clip and is about to lay it into the batch as an utterance.
+    /// A worker of the loader has opened a clip and is about to lay it into the batch as an utterance.
     LayClip,
     /// The feed copies a batch to the data device, between the two events of the copy.
     CopyToData,
@@ -52,10 +53,7 @@ pub enum Moment {
     /// A step has its first batch; its first event has been recorded.
     StepBegins,
     /// Everything of a step is queued on its device; its last event has yet to be recorded.
-    StepEnds {
-        seed: u64,
-        number: u64,
-    },
+    StepEnds { seed: u64, number: u64 },
 }
 
 /// What is called at every [`Moment`] of the stages that it is given to; nothing by default. A panic in it is a panic of
@@ -136,7 +134,7 @@ enum Amount {
 }
 
 impl Delays {
-    /// All that were asked for; none twice.
+    /// Delays of all stages that were asked for; an error where one is asked for twice.
     pub fn of(asked: &[Delay]) -> anyhow::Result<Delays> {
         let mut delays = Delays::default();
         for (index, Delay { stage, amount }) in asked.iter().enumerate() {

@@ -5,8 +5,8 @@ use super::features::{Extracted, FeatureExtractor};
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
 use super::make::{BuiltClip, ClipBuilder};
-use super::settings::{FeatureSettings, Form};
-use super::table::{self, Entry};
+use super::settings::{AudioForm, FeatureSettings};
+use super::table::{self, TableEntry};
 use super::table_writer::TableWriter;
 use super::writer::{FinishedShard, Writer};
 use super::{BuildSeconds, Error, Failure, Progress};
@@ -33,8 +33,8 @@ pub(super) struct BuildJob<'a> {
     pub utterances: &'a [Utterance],
     pub tokenizer: &'a Tokenizer,
     pub settings: &'a FeatureSettings,
-    pub form: Form,
-    /// Of utterances that name none.
+    pub form: AudioForm,
+    /// Language of utterances that name none.
     pub language: &'a str,
     /// Folder of these settings.
     pub dir: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct BuildJob<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
-    /// How many recordings are held against their stats before the cache is relied on.
+    /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
@@ -58,9 +58,9 @@ impl BuildJob<'_> {
 /// What was made, in clips.
 #[derive(Clone, Copy, Default)]
 pub(super) struct BuildCounts {
-    /// With sound.
+    /// Clips whose sound was made.
     pub built: usize,
-    /// Whose sound was there.
+    /// Clips whose tokens were made and whose sound was there.
     pub encoded: usize,
     pub work: BuildSeconds,
 }
@@ -75,7 +75,7 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let find = |(utterance, text): (&Utterance, &Digest)| {
         memory.entry(&folder::absolute(&job.base, utterance), text, &folder.places)
     };
-    let entries: Vec<Option<Entry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
+    let entries: Vec<Option<TableEntry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
     let mut output = BuildOutput::new(job, entries, missing.len());
     let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
@@ -93,11 +93,11 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
 }
 
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.
-fn save(job: &BuildJob, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str) -> Result<(), Error> {
+fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerprint: &str) -> Result<(), Error> {
     let is_there =
-        |entry: &&Entry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
+        |entry: &&TableEntry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
     let done = job.utterances.iter().zip(entries).filter_map(|(u, e)| Some((u, e.as_ref().filter(is_there)?)));
-    let (utterances, entries): (Vec<&Utterance>, Vec<&Entry>) = done.unzip();
+    let (utterances, entries): (Vec<&Utterance>, Vec<&TableEntry>) = done.unzip();
     if utterances.is_empty() && !job.utterances.is_empty() {
         return Ok(());
     }
@@ -218,7 +218,7 @@ impl Drop for Closing<'_> {
 struct BuildOutput<'a> {
     job: &'a BuildJob<'a>,
     writer: Writer,
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<TableEntry>>,
     shards: Vec<FinishedShard>,
     written: HashSet<Digest>,
     failures: Vec<Failure>,
@@ -228,7 +228,7 @@ struct BuildOutput<'a> {
 }
 
 impl<'a> BuildOutput<'a> {
-    fn new(job: &'a BuildJob, entries: Vec<Option<Entry>>, total: usize) -> Self {
+    fn new(job: &'a BuildJob, entries: Vec<Option<TableEntry>>, total: usize) -> Self {
         let writer = Writer::new(&job.dir, job.settings);
         let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
         BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }

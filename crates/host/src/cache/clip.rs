@@ -5,7 +5,7 @@ use super::durations::ClipSegment;
 use super::features::ClipAudio;
 use super::file_stat::FileStat;
 use super::identity::Identity;
-use super::settings::Form;
+use super::settings::AudioForm;
 use super::shard::{Shard, ShardLocation};
 use super::table::CorpusTable;
 use super::{Error, Failure};
@@ -28,7 +28,7 @@ pub struct Cache {
     files: Arc<Files>,
     /// Rows of the table, in its order: all that have features, or a part of them.
     rows: Vec<u32>,
-    form: Form,
+    form: AudioForm,
     /// What relative paths of recordings start from.
     base: PathBuf,
 }
@@ -182,7 +182,7 @@ impl Cache {
 
 impl Files {
     /// Compares checksums where the clip is new to this run.
-    fn sound(&self, row: usize, form: Form, is_new: bool) -> Option<ClipAudio<'_>> {
+    fn sound(&self, row: usize, form: AudioForm, is_new: bool) -> Option<ClipAudio<'_>> {
         let ShardLocation { shard, offset, samples, checksum } = self.table.place(row);
         let sound = self.shards.get(shard as usize)?.sound(offset, form.values(samples as usize))?;
         (!is_new || sound.checksum() == checksum).then_some(sound)

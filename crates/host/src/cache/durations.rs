@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 pub(super) const TEMPORARY: &str = "durations.tmp";
 /// Raised when older programs could not read what newer ones write.
 const FORMAT: u32 = 1;
-/// As many as tables of corpora.
+/// Files of durations that are kept: as many as tables of corpora.
 const KEPT: usize = super::table::KEPT;
 /// Clips that an error message names.
 const NAMED: usize = 5;
@@ -66,7 +66,7 @@ pub struct Aligned {
 
 /// What the file says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct DurationsMetadata {
     format: u32,
     /// The tokenizer's fingerprint.
     tokenizer: String,
@@ -78,7 +78,7 @@ pub struct About {
 /// A file of durations, mapped.
 pub struct Durations {
     path: PathBuf,
-    about: About,
+    about: DurationsMetadata,
     list: ListArray,
     rows: HashMap<ClipSegment, u32>,
 }
@@ -100,7 +100,7 @@ impl Durations {
         &self.path
     }
 
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &DurationsMetadata {
         &self.about
     }
 
@@ -115,7 +115,8 @@ impl Durations {
         }
         let (_, file) = map::open(path).map_err(|error| Error::io(path, error))?;
         let (schema, batches) = map::batches(&file).map_err(|_| damaged())?;
-        let about = schema.metadata().get("about").and_then(|text| serde_json::from_str::<About>(text).ok());
+        let about =
+            schema.metadata().get("about").and_then(|text| serde_json::from_str::<DurationsMetadata>(text).ok());
         let about =
             about.filter(|about| about.format == FORMAT).ok_or_else(|| wrong("durations of another version"))?;
         let [batch] = &batches[..] else { return Err(damaged()) };
@@ -173,7 +174,7 @@ pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, ClipSegment
                 continue;
             }
         };
-        let About { hop_samples, tokenizer, .. } = &durations.about;
+        let DurationsMetadata { hop_samples, tokenizer, .. } = &durations.about;
         if *hop_samples != hop || *tokenizer != tokens {
             let what = match *hop_samples == hop {
                 true => "durations of other tokens: this run's tokenizer is not the one they were found with".into(),
@@ -214,7 +215,7 @@ pub fn write(
     }
     let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let hop_samples = config.model.hop_length as usize;
-    let about = About { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
+    let about = DurationsMetadata { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
     let _lock = folder::lock(&dir, &|_: Progress| (), stop)?;
     let temporary = dir.join(TEMPORARY);
     try_write(&dir, &temporary, &about, aligned).map_err(|error| {
@@ -223,7 +224,12 @@ pub fn write(
     })
 }
 
-fn try_write(dir: &Path, temporary: &Path, about: &About, aligned: &[Aligned]) -> Result<PathBuf, ArrowError> {
+fn try_write(
+    dir: &Path,
+    temporary: &Path,
+    about: &DurationsMetadata,
+    aligned: &[Aligned],
+) -> Result<PathBuf, ArrowError> {
     let batch = batch(about, aligned)?;
     let mut writer = FileWriter::try_new(Output::create(temporary)?, &batch.schema())?;
     writer.write(&batch)?;
@@ -240,7 +246,7 @@ fn try_write(dir: &Path, temporary: &Path, about: &About, aligned: &[Aligned]) -
     Ok(path)
 }
 
-fn batch(about: &About, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> {
+fn batch(about: &DurationsMetadata, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> {
     let digests = |of: fn(&ClipSegment) -> Digest| -> Result<ArrayRef, ArrowError> {
         let bytes: Vec<u8> = aligned.iter().flat_map(|row| of(&row.segment).bytes()).collect();
         Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
@@ -270,7 +276,7 @@ fn batch(about: &About, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> 
 }
 
 /// A hash of tokenizer, hop and segments, whatever was found in them.
-fn covers(about: &About, aligned: &[Aligned]) -> String {
+fn covers(about: &DurationsMetadata, aligned: &[Aligned]) -> String {
     let mut bytes = Vec::new();
     field(&mut bytes, about.tokenizer.as_bytes());
     field(&mut bytes, &about.hop_samples.to_le_bytes());

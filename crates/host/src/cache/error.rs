@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How many failures an error message spells out.
+/// Failures that an error message spells out.
 const NAMED_FAILURES: usize = 5;
 const CHECK: &str = "`myxtts check DIR` lists every unreadable clip";
 

@@ -26,7 +26,7 @@ pub(super) struct FileStat {
 }
 
 impl FileStat {
-    /// Of what cannot be looked at, or is no file.
+    /// Stat of what cannot be looked at, or is no file.
     pub const ABSENT: FileStat = FileStat { bytes: -1, modified_ns: 0, changed_ns: 0 };
     /// Equal to no file's: ask again next time.
     pub const NEVER: FileStat = FileStat { bytes: -2, modified_ns: 0, changed_ns: 0 };

@@ -4,9 +4,9 @@
 use super::digest::Digest;
 use super::file_stat::{self, FileStat};
 use super::packed::Packed;
-use super::settings::Form;
+use super::settings::AudioForm;
 use super::shard::{self, Shard, ShardLocation};
-use super::table::{self, CorpusTable, Entry, Ready, Text};
+use super::table::{self, CorpusTable, ReadyClip, TableEntry, TokenizedText};
 use super::writer::FinishedShard;
 use super::{Error, Progress};
 use crate::corpus::Utterance;
@@ -27,7 +27,7 @@ pub(super) struct Folder {
     pub places: HashMap<Digest, ShardLocation>,
     pub damaged: usize,
     tables: Vec<CorpusTable>,
-    form: Form,
+    form: AudioForm,
 }
 
 /// What earlier runs know, by path and by text.
@@ -40,7 +40,7 @@ pub(super) struct KnownClips<'a> {
 impl Folder {
     /// Looks through the folder. A shard that looks as it did when it was last read is relied on, and tables say what
     /// is in it; others are read in full, and deleted unless their bytes are what their name says. Under the lock only.
-    pub(super) fn scan(dir: &Path, form: Form, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
+    pub(super) fn scan(dir: &Path, form: AudioForm, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
         let tables: Vec<CorpusTable> = tables(dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
         let known: HashMap<&str, [i64; 3]> =
             tables.iter().flat_map(|table| table.about.shards.iter().map(|(name, stat)| (&**name, *stat))).collect();
@@ -117,15 +117,20 @@ impl KnownClips<'_> {
         self.recordings.get(path.as_os_str()).filter(|(stat, _)| FileStat::of(path) == *stat).copied()
     }
 
-    pub(super) fn text(&self, key: &Digest) -> Option<Text> {
+    pub(super) fn text(&self, key: &Digest) -> Option<TokenizedText> {
         let (table, row) = self.texts.get(key)?;
-        Some(Text { language: table.language(*row).to_owned(), tokens: Packed::of(table.tokens(*row)) })
+        Some(TokenizedText { language: table.language(*row).to_owned(), tokens: Packed::of(table.tokens(*row)) })
     }
 
     /// An utterance of which everything is there.
-    pub(super) fn entry(&self, path: &Path, text: &Digest, places: &HashMap<Digest, ShardLocation>) -> Option<Entry> {
+    pub(super) fn entry(
+        &self,
+        path: &Path,
+        text: &Digest,
+        places: &HashMap<Digest, ShardLocation>,
+    ) -> Option<TableEntry> {
         let (stat, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
-        Some(Entry { stat, outcome: Ok(Ready { source, text: self.text(text)? }) })
+        Some(TableEntry { stat, outcome: Ok(ReadyClip { source, text: self.text(text)? }) })
     }
 }
 

@@ -8,7 +8,7 @@ use super::file_stat::{self, FileStat};
 use super::folder::{self, Folder, KnownClips};
 use super::identity::language_of;
 use super::packed::Packed;
-use super::table::{Entry, Ready, Text};
+use super::table::{ReadyClip, TableEntry, TokenizedText};
 use crate::simulate::Moment;
 use std::path::Path;
 use std::sync::Mutex;
@@ -43,14 +43,14 @@ pub(super) struct WorkerBuffers {
 
 /// What came of one utterance: its entry and, unless the cache has it already, its sound.
 pub(super) struct BuiltClip {
-    pub entry: Entry,
+    pub entry: TableEntry,
     pub sound: Option<Extracted>,
     /// The tokens are new.
     pub encoded: bool,
 }
 
 impl BuiltClip {
-    /// Of the sound.
+    /// Bytes of the sound.
     pub(super) fn bytes(&self) -> usize {
         self.sound.as_ref().map_or(0, |kept| kept.sound.as_audio().bytes().len())
     }
@@ -60,7 +60,7 @@ impl ClipBuilder<'_> {
     pub(super) fn make(&self, index: usize) -> BuiltClip {
         let path = folder::absolute(&self.job.base, &self.job.utterances[index]);
         let failed =
-            |stat, reason| BuiltClip { entry: Entry { stat, outcome: Err(reason) }, sound: None, encoded: false };
+            |stat, reason| BuiltClip { entry: TableEntry { stat, outcome: Err(reason) }, sound: None, encoded: false };
         let mut buffer = self.buffers.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default();
         let sound = self.sound(&path, &mut buffer);
         if buffer.file.capacity() <= KEPT_BYTES
@@ -70,11 +70,13 @@ impl ClipBuilder<'_> {
         }
         match (sound, self.text(index)) {
             (Err(reason), _) => failed(FileStat::of(&path).settled(), reason),
-            // Text may fail for reasons that no file tells of, so it is tried again next time.
+            // A text may fail for reasons that no file tells of, so it is tried again next time.
             (_, Err(reason)) => failed(FileStat::NEVER, reason),
-            (Ok((stat, source, sound)), Ok((text, encoded))) => {
-                BuiltClip { entry: Entry { stat: stat.settled(), outcome: Ok(Ready { source, text }) }, sound, encoded }
-            }
+            (Ok((stat, source, sound)), Ok((text, encoded))) => BuiltClip {
+                entry: TableEntry { stat: stat.settled(), outcome: Ok(ReadyClip { source, text }) },
+                sound,
+                encoded,
+            },
         }
     }
 
@@ -103,7 +105,7 @@ impl ClipBuilder<'_> {
     }
 
     /// The text, and whether its tokens are new.
-    fn text(&self, index: usize) -> Result<(Text, bool), String> {
+    fn text(&self, index: usize) -> Result<(TokenizedText, bool), String> {
         if let Some(text) = self.memory.text(&self.texts[index]) {
             return Ok((text, false));
         }
@@ -113,7 +115,7 @@ impl ClipBuilder<'_> {
         let language = tokenizer.language(&utterance.text, language_of(utterance, self.job.language));
         let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;
         self.spend(2, start);
-        Ok((Text { language: language.to_owned(), tokens: Packed::of(&tokens) }, true))
+        Ok((TokenizedText { language: language.to_owned(), tokens: Packed::of(&tokens) }, true))
     }
 
     fn spend(&self, on: usize, since: Instant) {

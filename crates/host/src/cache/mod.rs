@@ -45,7 +45,7 @@ pub use clip::{Cache, Clip};
 pub(crate) use error::list;
 pub use error::{Error, Failure};
 pub use features::{ClipAudio, ClipAudioBuf};
-pub use settings::{FeatureSettings, Mel};
+pub use settings::{FeatureSettings, MelSettings};
 pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
@@ -55,7 +55,7 @@ use crate::text::Tokenizer;
 use build::{BuildCounts, BuildJob};
 use folder::Folder;
 use serde::Serialize;
-use settings::Form;
+use settings::AudioForm;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -166,7 +166,7 @@ fn with_job<T>(
         utterances,
         tokenizer,
         settings: &settings,
-        form: Form::new(config),
+        form: AudioForm::new(config),
         language: &data.language,
         dir: kept.join(settings.folder()),
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,

@@ -16,12 +16,12 @@ pub struct FeatureSettings {
     /// None leaves the level as recorded.
     pub loudness_lufs: Option<f64>,
     /// None keeps 16-bit samples.
-    pub mel: Option<Mel>,
+    pub mel: Option<MelSettings>,
 }
 
 /// How mel frames are made of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mel {
+pub struct MelSettings {
     pub n_fft: usize,
     pub hop_samples: usize,
     pub n_mels: usize,
@@ -31,16 +31,16 @@ pub struct Mel {
 
 /// How long sound is, in samples, frames and values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(super) struct AudioForm {
     pub hop_samples: usize,
     /// None keeps samples.
     pub n_mels: Option<usize>,
 }
 
-impl Form {
+impl AudioForm {
     pub fn new(config: &Config) -> Self {
         let n_mels = FeatureSettings::new(config).mel.map(|mel| mel.n_mels);
-        Form { hop_samples: config.model.hop_length as usize, n_mels }
+        AudioForm { hop_samples: config.model.hop_length as usize, n_mels }
     }
 
     /// One at each hop from the first sample to the last (`librosa` with `center=True`).
@@ -57,7 +57,7 @@ impl Form {
 impl FeatureSettings {
     pub fn new(config: &Config) -> Self {
         let (data, model) = (&config.data, &config.model);
-        let mel = Mel {
+        let mel = MelSettings {
             n_fft: model.n_fft as usize,
             hop_samples: model.hop_length as usize,
             n_mels: model.n_mels as usize,

@@ -8,7 +8,7 @@ use super::digest::Digest;
 use super::features::ClipAudio;
 use super::file_stat::FileStat;
 use super::map;
-use super::settings::Form;
+use super::settings::AudioForm;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Int16Type, UInt32Type, UInt64Type};
 use arrow_array::{FixedSizeBinaryArray, RecordBatch};
@@ -44,7 +44,7 @@ enum Values {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShardLocation {
     pub shard: u32,
-    /// Of the first byte, from the start of the file.
+    /// Offset of the first byte, from the start of the file.
     pub offset: u64,
     pub samples: u32,
     pub checksum: u64,
@@ -52,7 +52,7 @@ pub(super) struct ShardLocation {
 
 impl Shard {
     /// Maps the file, so that it stays whatever becomes of its name, and reads none of it.
-    pub(super) fn open(path: &Path, form: Form) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, form: AudioForm) -> io::Result<Self> {
         let (stat, file) = map::open(path)?;
         let values = match form.n_mels {
             None => Values::Pcm(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<i16>())),
@@ -72,13 +72,13 @@ impl Shard {
     }
 
     /// The recordings of a shard whose digest was just made; none where it is of another make.
-    pub(super) fn recordings(&self, number: u32, form: Form) -> Option<Vec<(Digest, ShardLocation)>> {
+    pub(super) fn recordings(&self, number: u32, form: AudioForm) -> Option<Vec<(Digest, ShardLocation)>> {
         let (_, batches) = map::batches(&self.file).ok()?;
         let found = batches.iter().map(|batch| self.of_batch(batch, number, form)).collect::<Option<Vec<_>>>()?;
         Some(found.concat())
     }
 
-    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: Form) -> Option<Vec<(Digest, ShardLocation)>> {
+    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: AudioForm) -> Option<Vec<(Digest, ShardLocation)>> {
         let sources: &FixedSizeBinaryArray = batch.column_by_name("source")?.as_fixed_size_binary_opt()?;
         let samples = batch.column_by_name("samples")?.as_primitive_opt::<UInt32Type>()?.values();
         let checksums = batch.column_by_name("checksum")?.as_primitive_opt::<UInt64Type>()?.values();

@@ -27,20 +27,20 @@ pub(super) const KEPT: usize = 8;
 pub(super) const PIECE_ROWS: usize = 1 << 13;
 
 /// What became of one utterance.
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// What its recording looked like.
     pub stat: FileStat,
-    pub outcome: Result<Ready, String>,
+    pub outcome: Result<ReadyClip, String>,
 }
 
-pub(super) struct Ready {
+pub(super) struct ReadyClip {
     /// Digest of the recording.
     pub source: Digest,
-    pub text: Text,
+    pub text: TokenizedText,
 }
 
 /// A transcript as the model reads it.
-pub(super) struct Text {
+pub(super) struct TokenizedText {
     /// As named, or as detected.
     pub language: String,
     pub tokens: Packed,
@@ -48,7 +48,7 @@ pub(super) struct Text {
 
 pub(super) struct CorpusTable {
     pub path: PathBuf,
-    pub about: About,
+    pub about: TableMetadata,
     /// `PIECE_ROWS` rows each, but the last.
     pieces: Vec<Piece>,
     rows: usize,
@@ -72,7 +72,7 @@ struct Piece {
 
 /// What the table says about itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct TableMetadata {
     /// The tokenizer's fingerprint.
     pub tokenizer: String,
     /// The folder that holds all recordings.
@@ -150,7 +150,7 @@ impl CorpusTable {
         &values[ends[row] as usize..ends[row + 1] as usize]
     }
 
-    /// How many, without touching them.
+    /// Tokens of a text, counted without touching them.
     pub(super) fn token_count(&self, row: usize) -> usize {
         let (piece, row) = self.at(row);
         piece.tokens.value_length(row) as usize

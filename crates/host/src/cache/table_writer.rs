@@ -7,7 +7,7 @@ use super::identity::{Identity, language_of, text_key};
 use super::output::Output;
 use super::packed::Packed;
 use super::shard::{Shard, ShardLocation};
-use super::table::{self, About, Entry, Ready, Text};
+use super::table::{self, ReadyClip, TableEntry, TableMetadata, TokenizedText};
 use crate::corpus::Utterance;
 use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
@@ -27,7 +27,7 @@ pub(super) const TEMPORARY: &str = "corpus.tmp";
 /// Everything a table is made of.
 pub(super) struct TableWriter<'a> {
     pub utterances: &'a [&'a Utterance],
-    pub entries: &'a [&'a Entry],
+    pub entries: &'a [&'a TableEntry],
     /// What relative paths of recordings start from.
     pub base: &'a Path,
     pub language: &'a str,
@@ -87,8 +87,8 @@ impl TableWriter<'_> {
     fn words(&self) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
         let key =
             |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
-        let text = Text { language: String::new(), tokens: Packed::of(&[]) };
-        let nothing = Ready { source: Digest::NONE, text };
+        let text = TokenizedText { language: String::new(), tokens: Packed::of(&[]) };
+        let nothing = ReadyClip { source: Digest::NONE, text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
@@ -131,13 +131,13 @@ impl TableWriter<'_> {
             })
         };
         let nowhere = ShardLocation { shard: 0, offset: 0, samples: 0, checksum: 0 };
-        let mut place = |entry: &&Entry| {
+        let mut place = |entry: &&TableEntry| {
             let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
             place.map_or(nowhere, |place| ShardLocation { shard: number(place.shard), ..*place })
         };
         let places = self.entries.iter().map(&mut place).collect();
         let corpus = self.common_folder().to_string_lossy().into_owned();
-        let about = About { tokenizer: self.tokenizer.to_owned(), corpus, shards };
+        let about = TableMetadata { tokenizer: self.tokenizer.to_owned(), corpus, shards };
         let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
         Ok((places, about))
     }
@@ -168,7 +168,7 @@ fn digests(digests: impl Iterator<Item = Digest>) -> Result<ArrayRef, ArrowError
     Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
 }
 
-fn lists(made: &[&Ready]) -> Result<ArrayRef, ArrowError> {
+fn lists(made: &[&ReadyClip]) -> Result<ArrayRef, ArrowError> {
     let ends = OffsetBuffer::from_lengths(made.iter().map(|ready| ready.text.tokens.len()));
     let values: Vec<i32> = made.iter().flat_map(|ready| ready.text.tokens.iter()).collect();
     let item = Arc::new(Field::new("item", DataType::Int32, false));

@@ -133,7 +133,7 @@ pub struct Dataset {
     languages: Vec<String>,
     reference_frames: usize,
     speed: f64,
-    /// Of every piece, where batches shall tell which token a frame belongs to.
+    /// Durations of every piece, where batches shall tell which token a frame belongs to.
     durations: Option<Arc<Durations>>,
 }
 
@@ -187,7 +187,7 @@ impl Dataset {
         &self.lengths
     }
 
-    /// Of each clip its name, and what it is by its contents.
+    /// Name of each clip, and what it is by its contents.
     pub fn segments(&self) -> impl Iterator<Item = (&str, ClipSegment)> {
         self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.segment(piece)))
     }

@@ -2,6 +2,7 @@
 
 use super::super::durations::{Aligned, ClipSegment, Durations, files, find, write};
 use super::*;
+use crate::error::Explained;
 
 fn segments(cache: &Cache) -> Vec<(&str, ClipSegment)> {
     let whole = |clip| cache.segment(clip, 0..cache.frames(clip) as u32, 1..cache.tokens(clip) as u32);
@@ -42,7 +43,7 @@ impl Case {
     }
 
     fn refused(&self, cache: &Cache) -> String {
-        self.find(cache).err().unwrap().to_string()
+        Explained::of(&self.find(cache).err().unwrap()).to_string()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use digest::Digest;
 use proptest::prelude::*;
-use settings::Form;
+use settings::AudioForm;
 use shard::Shard;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -30,7 +30,7 @@ fn read_everything(bytes: &[u8]) {
         path
     };
     for n_mels in [None, Some(80)] {
-        let form = Form { hop_samples: 256, n_mels };
+        let form = AudioForm { hop_samples: 256, n_mels };
         let Ok(shard) = Shard::open(&put(shard::name(digest)), form) else { continue };
         for (_, place) in shard.recordings(0, form).unwrap_or_default() {
             let _ = shard.sound(place.offset, form.values(place.samples as usize)).map(|sound| sound.checksum());

@@ -10,6 +10,7 @@ use super::digest::Digest;
 use super::*;
 use crate::audio;
 use crate::config::{CacheContent, MaxFailures};
+use crate::error::Explained;
 use crate::text;
 use std::f32::consts::TAU;
 use std::fs::File;
@@ -332,7 +333,7 @@ fn bad_clips_are_counted_skipped_and_remembered() {
     // 49 % of 4 clips is one clip.
     case.config.data.max_failures = MaxFailures::Percent(49.0);
     let Err(error @ Error::TooManyFailures { .. }) = case.run().map(|_| ()) else { panic!("two failures") };
-    let text = error.to_string();
+    let text = Explained::of(&error).to_string();
     assert!(text.contains("clip1.wav: ") && text.contains("hint: `myxtts check DIR`"), "{text}");
     tone(&case.utterances[2].audio, 300.0, 1600);
     assert_eq!(case.counts(), (1, 0, 2, 1), "a clip that was mended is taken in");
