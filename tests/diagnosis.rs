@@ -5,12 +5,12 @@
 //! programs do to its cores is true of the machine and not of the run: `cpu-contended` counts only where it is planted.
 
 use host::config::{Config, DataDevice, MaxFailures, Overrides, Size};
-use host::dataset::{self, Known};
+use host::dataset::{self, KnownTokenizer};
 use host::simulate::{Delay, Delays};
 use host::tools::report::Finding;
 use indicatif::ProgressBar;
 use myxtts::feed::{Caps, Roles};
-use myxtts::run::RunContext;
+use myxtts::run::{RunContext, delaying};
 use myxtts::tools::measure::{self, Measured};
 use myxtts::tools::verdict::{Thresholds, of_error, verdict};
 use std::fs;
@@ -249,8 +249,10 @@ impl Bench {
         let (delays, stop, bar) = (self.delays(plant), AtomicBool::new(false), ProgressBar::hidden());
         let roles = Roles::resolve(&config.training).unwrap();
         let caps = Caps::apply(&config.training, roles).unwrap();
-        let data = dataset::prepare_slowed(&config, Known::Nothing, &|_| (), &stop, delays).unwrap();
-        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let hook = delaying(delays, roles.model).unwrap();
+        let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop, &hook).unwrap();
+        let context =
+            RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &hook };
         let measured = measure::run(&context, plant.steps);
         measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap())
     }

@@ -8,8 +8,8 @@ use crate::run::RunContext;
 use crate::train::align::{self, Summary};
 use anyhow::{Result, ensure};
 use host::config::{Config, Durations, Overrides};
-use host::dataset::{self, Known};
-use host::simulate::Delays;
+use host::dataset::{self, KnownTokenizer};
+use host::simulate::Hook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -41,14 +41,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let caps = Caps::apply(&config.training, roles)?;
 
     let bar = progress::bar(0, "preparing");
-    let data = dataset::prepare(&config, Known::Exactly(&checkpoint.tokenizer), &progress::of_cache(&bar), &stop);
+    let data = dataset::prepare(
+        &config,
+        KnownTokenizer::Exactly(&checkpoint.tokenizer),
+        &progress::of_cache(&bar),
+        &stop,
+        &Hook::NONE,
+    );
     bar.finish_and_clear();
     let data = data?;
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
 
     let bar = progress::bar(0, "aligning");
-    let delays = Delays::default();
-    let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+    let context =
+        RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
     let summary = align::align(&context, &checkpoint);
     bar.finish_and_clear();
     let Some(summary) = summary? else {

@@ -3,11 +3,11 @@
 use super::run_flags::RunFlags;
 use super::{progress, say};
 use crate::feed::{Caps, Roles};
-use crate::run::RunContext;
+use crate::run::{RunContext, delaying};
 use anyhow::Result;
 use host::config::{Config, Overrides};
-use host::dataset::{self, Known, Prepared};
-use host::simulate::{Delay, Delays};
+use host::dataset::{self, KnownTokenizer, TrainingData};
+use host::simulate::{Delay, Delays, Hook};
 use indicatif::ProgressBar;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,19 +21,19 @@ pub struct SimulateFlags {
 
 impl SimulateFlags {
     pub fn delays(&self) -> Result<Delays> {
-        Delays::of(&self.simulate).map_err(anyhow::Error::msg)
+        Delays::of(&self.simulate)
     }
 }
 
 pub struct BenchSetup {
     pub config: Config,
-    pub data: Prepared,
+    pub data: TrainingData,
     pub roles: Roles,
     pub caps: Caps,
     pub bar: ProgressBar,
     pub stop: Arc<AtomicBool>,
     began: Instant,
-    delays: Delays,
+    hook: Hook,
 }
 
 impl BenchSetup {
@@ -47,19 +47,20 @@ impl BenchSetup {
         let stop = progress::stop_flag()?;
         let roles = Roles::resolve(&config.training)?;
         let caps = Caps::apply(&config.training, roles)?;
+        let hook = delaying(delays, roles.model)?;
         let bar = progress::bar(0, "preparing");
-        let data = dataset::prepare_slowed(&config, Known::Nothing, &progress::of_cache(&bar), &stop, delays);
+        let data = dataset::prepare(&config, KnownTokenizer::Nothing, &progress::of_cache(&bar), &stop, &hook);
         bar.finish_and_clear();
         let data = data?;
         data.notes.iter().for_each(|note| say(format!("note: {note}")));
         if delays != Delays::default() {
             say(format!("note: slowed down on purpose: {delays}"));
         }
-        Ok(BenchSetup { config, data, roles, caps, bar: progress::bar(0, "measuring"), stop, began, delays })
+        Ok(BenchSetup { config, data, roles, caps, bar: progress::bar(0, "measuring"), stop, began, hook })
     }
 
     pub fn context(&self) -> RunContext<'_> {
-        let BenchSetup { config, data, roles, caps, bar, stop, began, delays } = self;
-        RunContext { config, data, roles: *roles, caps: *caps, bar, stop, began: *began, delays: *delays }
+        let BenchSetup { config, data, roles, caps, bar, stop, began, hook } = self;
+        RunContext { config, data, roles: *roles, caps: *caps, bar, stop, began: *began, hook }
     }
 }

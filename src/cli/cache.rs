@@ -1,14 +1,14 @@
 //! `myxtts cache`: what the feature cache holds, and clearing it up.
 
 use super::print_line;
-use host::cache::{self, Settings, store};
+use host::cache::{self, FeatureSettings, store};
 use host::config::{Config, Overrides};
 use indicatif::{HumanBytes, HumanDuration};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use store::{Limits, Pruned, Stored};
+use store::{CacheFolder, Pruned, Retention};
 
 const DAY_S: u64 = 24 * 3600;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -72,7 +72,7 @@ fn list(dir: &Path, as_json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     print_line(format!("{}: {}", dir.display(), HumanBytes(bytes)))?;
-    for Stored { path, settings, bytes, corpora } in &folders {
+    for CacheFolder { path, settings, bytes, corpora } in &folders {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         print_line(format!(
             "\n{name}  {}  {}",
@@ -87,18 +87,18 @@ fn list(dir: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(settings: &Settings) -> String {
+fn tell(settings: &FeatureSettings) -> String {
     let trimmed = if settings.trim_silence { ", trimmed" } else { "" };
     let level = settings.loudness_lufs.map_or(String::new(), |target| format!(", {target} LUFS"));
     let form = settings.mel.map_or("16-bit samples".into(), |mel| {
-        let cache::Mel { n_mels, n_fft, hop_samples, f_min_hz, f_max_hz } = mel;
+        let cache::MelSettings { n_mels, n_fft, hop_samples, f_min_hz, f_max_hz } = mel;
         format!("{n_mels} mel bands from {f_min_hz} to {f_max_hz} Hz, window {n_fft}, hop {hop_samples}")
     });
     format!("{} Hz{trimmed}{level}, {form}", settings.rate_hz)
 }
 
 fn clear(dir: &Path, prune: &Prune, as_json: bool) -> anyhow::Result<()> {
-    let limits = Limits {
+    let limits = Retention {
         unused_for: prune.older_than.map(|days| Duration::from_secs(days.saturating_mul(DAY_S))),
         corpus: prune.corpus.clone(),
         bytes: prune.max_size.map(|gib| (gib * GIB) as u64),

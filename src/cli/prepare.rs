@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::{print_line, progress};
-use host::cache::{self, Report};
+use host::cache::{self, CacheReport};
 use host::config::{CacheContent, Config, MaxFailures, Overrides};
 use host::corpus::{self, Corpus};
 use indicatif::HumanBytes;
@@ -70,8 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
-    let Report { built, encoded, reused, failures, .. } = report;
+fn print(corpus: &Corpus, tokens: &str, report: &CacheReport) -> anyhow::Result<()> {
+    let CacheReport { built, encoded, reused, failures, .. } = report;
     print_line(format!("corpus    {}: {}", corpus.format, corpus.why))?;
     print_line(format!("tokens    {tokens}"))?;
     print_line(format!("features  {}", report.path.display()))?;
@@ -93,7 +93,7 @@ fn print(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_json(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<()> {
+fn print_json(corpus: &Corpus, tokens: &str, report: &CacheReport) -> anyhow::Result<()> {
     let left_out: Vec<String> = corpus.problems.iter().map(ToString::to_string).collect();
     let answer = json!({
         "format": corpus.format,
@@ -108,7 +108,7 @@ fn print_json(corpus: &Corpus, tokens: &str, report: &Report) -> anyhow::Result<
 }
 
 /// Of sound, which is what takes time.
-fn hit_rate(report: &Report) -> f64 {
+fn hit_rate(report: &CacheReport) -> f64 {
     let hits = report.encoded + report.reused;
     hits as f64 / (hits + report.built + report.failures.len()).max(1) as f64
 }

@@ -9,8 +9,8 @@ use crate::run::{RunContext, activation_kind};
 use crate::train::{self, Outcome, OutputFolder, Start};
 use anyhow::{Result, bail, ensure};
 use host::config::{CacheContent, Config, Overrides};
-use host::dataset::{self, Known, Prepared};
-use host::simulate::Delays;
+use host::dataset::{self, KnownTokenizer, TrainingData};
+use host::simulate::Hook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -77,8 +77,8 @@ impl Args {
         let place = OutputFolder::open(&config.training)?;
 
         let bar = progress::bar(0, "preparing");
-        let known = voice.map_or_else(|| start.known(), |voice| Known::Exactly(&voice.tokenizer));
-        let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop);
+        let known = voice.map_or_else(|| start.known(), |voice| KnownTokenizer::Exactly(&voice.tokenizer));
+        let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop, &Hook::NONE);
         bar.finish_and_clear();
         let data = data?;
         describe(&config, &data, roles, caps);
@@ -89,8 +89,8 @@ impl Args {
         }
 
         let bar = progress::status("training");
-        let delays = Delays::default();
-        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let context =
+            RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
         let outcome = match kind {
             RunKind::Voice => train::train(&context, place, start),
             RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
@@ -158,7 +158,7 @@ impl Args {
 }
 
 /// What is about to happen, on stderr.
-fn describe(config: &Config, data: &Prepared, roles: Roles, caps: Caps) {
+fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
     if let (false, Some(corpus)) = (data.findings.is_empty(), &config.data.dataset_path) {
         say(format!("hint: `myxtts check {}` lists every problem of the corpus", corpus.display()));

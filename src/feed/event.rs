@@ -1,4 +1,4 @@
-//! Moments on a device's own clock, so that no figure depends on when the host happened to look.
+//! Events on a device's own clock, so that no figure depends on when the host happened to look.
 
 use std::time::Instant;
 use tch::Device;
@@ -37,17 +37,17 @@ impl Event {
         }
     }
 
-    /// What is queued on the device's current stream from now on starts after the mark. The host does not wait.
+    /// What is queued on the device's current stream from now on starts after the event. The host does not wait.
     pub fn precede(&self, device: Device) -> Result<(), torchx::Error> {
         match self {
             Event::Gpu(event) if device.is_cuda() => Stream::current(device)?.wait(event),
             // A CPU that reads what a GPU writes has no stream to wait in.
-            mark => mark.wait(),
+            event => event.wait(),
         }
     }
 
-    /// Milliseconds from here to a later mark of the same device; negative when that one came first. Both must have
-    /// passed; `None` for marks of two different clocks.
+    /// Milliseconds from here to a later event of the same device; negative when that one came first. Both must have
+    /// passed; `None` for events of two different clocks.
     pub fn ms_until(&self, later: &Event) -> Option<f64> {
         match (self, later) {
             (Event::Host(a), Event::Host(b)) => Some(match b.checked_duration_since(*a) {
@@ -60,14 +60,14 @@ impl Event {
     }
 }
 
-/// Work between two marks.
+/// Work between two events.
 pub struct Interval {
     pub start: Event,
     pub end: Event,
 }
 
 impl Interval {
-    /// Runs `work`, which queues on the device's current stream, between two marks.
+    /// Runs `work`, which queues on the device's current stream, between two events.
     pub fn of<T, E: From<torchx::Error>>(
         device: Device,
         work: impl FnOnce() -> Result<T, E>,
@@ -88,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn host_marks_tell_time_in_both_directions() {
+    fn host_events_tell_time_in_both_directions() {
         let start = Instant::now();
         let (a, b) = (Event::Host(start), Event::Host(start + Duration::from_millis(3)));
         assert_eq!(a.ms_until(&b), Some(3.0));

@@ -1,5 +1,5 @@
 //! Batches made on the data device and delivered to the model device: copy, features, transfer, each on a stream of
-//! its own, each between two marks.
+//! its own, each between two events.
 
 use super::batch::Batch;
 use super::block::block_tensor;
@@ -8,10 +8,9 @@ use super::features::Features;
 use super::roles::Roles;
 use super::route::{Route, StagingBuffers};
 use anyhow::{Result, anyhow};
-use host::loader::{Block, HostBatch, Loader, Making, Position};
+use host::loader::{BatchTiming, Block, HostBatch, Loader, Position};
 use host::machine::{Ran, ThreadClock};
-use host::simulate::{self, Delays};
-use host::telemetry::clock::Stage;
+use host::simulate::{Hook, Moment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ pub const COPIES_IN_FLIGHT: usize = 2;
 
 /// When the parts of making one batch ran.
 pub struct Trace {
-    pub making: Making,
+    pub timing: BatchTiming,
     /// When the feed asked for the batch, and how long it waited for the loader.
     pub asked: Instant,
     pub load_wait: Duration,
@@ -65,7 +64,7 @@ pub struct Delivery {
 pub struct Slot {
     /// Allocated at the first use, then overwritten.
     pub batch: Option<Batch>,
-    /// The last reader's mark: until the device is past it, the slot is not written.
+    /// The last reader's event: until the device is past it, the slot is not written.
     pub done: Option<Event>,
     staging: StagingBuffers,
 }
@@ -76,13 +75,11 @@ pub struct Producer {
     roles: Roles,
     route: Route,
     lanes: Lanes,
-    delays: Delays,
-    /// Blocks on the data device, used in turn, each with the mark of its last reader.
+    hook: Hook,
+    /// Blocks on the data device, used in turn, each with the event of its last reader.
     staging: [(Option<Tensor>, Option<Event>); 2],
     turn: usize,
-    /// Where the time of the thread that fills goes.
-    clock: Arc<Stage>,
-    /// Opened by that thread.
+    /// The clock of the thread that fills, opened by that thread.
     cores: Option<ThreadClock>,
     #[cfg(test)]
     poison: bool,
@@ -101,7 +98,7 @@ struct Lanes {
 
 impl Producer {
     /// `overlap`: streams of its own, so that nothing it does queues behind the step.
-    pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, delays: Delays) -> Result<Self> {
+    pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, hook: Hook) -> Result<Self> {
         let route = Route::of(roles)?;
         let lanes = if overlap { Lanes::new(roles, route)? } else { Lanes::default() };
         Ok(Producer {
@@ -110,20 +107,14 @@ impl Producer {
             roles,
             route,
             lanes,
-            delays,
+            hook,
             staging: Default::default(),
             turn: 0,
-            clock: Arc::new(Stage::new("feed")),
             cores: None,
             #[cfg(test)]
             poison: false,
             in_flight: VecDeque::new(),
         })
-    }
-
-    /// Counts its time on a clock that others read.
-    pub fn watch(&mut self, clock: Arc<Stage>) {
-        self.clock = clock;
     }
 
     pub fn loader(&self) -> &Arc<Loader> {
@@ -149,7 +140,7 @@ impl Producer {
         self.route = route;
     }
 
-    /// Makes the next batch and queues its way into the slot; the slot's `done` mark then tells when it is there.
+    /// Makes the next batch and queues its way into the slot; the slot's `done` event then tells when it is there.
     pub fn fill(&mut self, slot: &mut Slot) -> Result<Made> {
         // The device has read what the slot held: bounds how far the host runs ahead.
         if let Some(done) = slot.done.take() {
@@ -159,22 +150,19 @@ impl Producer {
         slot.batch.iter().filter(|_| self.poison).for_each(Batch::poison);
         self.recycle()?;
         let before = self.cores.get_or_insert_with(ThreadClock::open).read();
-        let (asked, waiting) = (Instant::now(), self.clock.blocked_empty());
+        let asked = Instant::now();
         let host = self.loader.next().ok_or_else(|| anyhow!("every loader worker has ended"))??;
         let load_wait = asked.elapsed();
-        drop(waiting);
-        let clock = self.clock.clone();
-        let _working = clock.busy();
         let (utterances, speech_frames) = (host.utterances(), host.speech_frames());
-        let HostBatch { block, position, making, .. } = host;
+        let HostBatch { block, position, timing, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
         let (transfer, ready) = self.deliver(&batch, &features, slot)?;
-        let read = self.mark(self.lanes.deliver[0])?;
+        let read = self.end_of(self.lanes.deliver[0])?;
         self.release(block, read)?;
         slot.done = Some(ready);
         let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
-        let trace = Trace { making, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
+        let trace = Trace { timing, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
         Ok(Made { resume_at: position, utterances, speech_frames, trace })
     }
 
@@ -187,11 +175,11 @@ impl Producer {
         let (staged, last_reader) = &mut self.staging[self.turn];
         let staged = staged.get_or_insert_with(|| Tensor::empty(host.size(), (Kind::Uint8, device)));
         let _lane = current(self.lanes.copy)?;
-        if let Some(mark) = last_reader.take() {
-            mark.precede(device)?;
+        if let Some(read) = last_reader.take() {
+            read.precede(device)?;
         }
         let ((), span) = Interval::of(device, || {
-            simulate::wait(self.delays.copy);
+            self.hook.at(Moment::CopyToData);
             copy_async(staged, host)
         })?;
         Ok((staged.shallow_clone(), Some(span)))
@@ -203,15 +191,18 @@ impl Producer {
             span.end.precede(self.roles.data)?;
         }
         Interval::of(self.roles.data, || {
-            simulate::wait(self.delays.features);
+            self.hook.at(Moment::MakeFeatures);
             Ok(self.features.batch(staged, at))
         })
     }
 
-    /// Queues the batch's way into the slot: the span of it, and the mark after which the slot may be read.
+    /// Queues the batch's way into the slot: the span of it, and the event after which the slot may be read.
     fn deliver(&self, batch: &Batch, made: &Interval, slot: &mut Slot) -> Result<(Interval, Event)> {
         let Roles { data, model } = self.roles;
-        let _lanes = (current(self.lanes.deliver[0])?, current(self.lanes.deliver[1])?);
+        // Two variables, not a pair: each guard brings back the stream that was current before it, so the later one must
+        // go first. Variables are dropped in reverse, the fields of a pair in order.
+        let _on_data = current(self.lanes.deliver[0])?;
+        let _on_model = current(self.lanes.deliver[1])?;
         made.end.precede(data)?;
         for tensor in batch.tensors() {
             // Made on the work lane and dropped by the host before this lane has read it.
@@ -220,7 +211,7 @@ impl Producer {
             }
         }
         let ((), span) = Interval::of(model, || {
-            simulate::wait(self.delays.transfer);
+            self.hook.at(Moment::TransferToModel);
             self.carry(batch, slot)
         })?;
         Ok((span, Event::now(model)?))
@@ -248,7 +239,7 @@ impl Producer {
             self.loader.recycle(block);
             return Ok(());
         }
-        let copied = self.mark(self.lanes.copy)?;
+        let copied = self.end_of(self.lanes.copy)?;
         self.staging[self.turn].1 = Some(read);
         self.turn = (self.turn + 1) % self.staging.len();
         self.in_flight.push_back((copied, block));
@@ -270,7 +261,7 @@ impl Producer {
     }
 
     /// The end of what is queued on a lane of the data device.
-    fn mark(&self, lane: Option<Stream>) -> Result<Event, torchx::Error> {
+    fn end_of(&self, lane: Option<Stream>) -> Result<Event, torchx::Error> {
         let _lane = current(lane)?;
         Event::now(self.roles.data)
     }

@@ -1,7 +1,7 @@
 //! The ring: slots of fixed memory on the model device, filled by a thread of their own while the step runs.
 //!
 //! A slot goes round: free → filled on the data role's streams → ready → read by the step → free. Each hand-over
-//! carries a mark, so the step waits on its device for a slot that is still being filled, and the feed's thread is the
+//! carries an event, so the step waits on its device for a slot that is still being filled, and the feed's thread is the
 //! only one that ever waits for a kernel.
 
 use super::batch::Batch;
@@ -10,11 +10,12 @@ use super::producer::{Delivery, Made, Producer, Slot};
 use super::route::Route;
 use anyhow::{Context, Result, anyhow};
 use host::loader::Loader;
-use host::telemetry::clock::{Board, Queue, Snapshot, Stage};
+use host::telemetry::queue::{Backlog, Queue, QueueReading};
+use serde::Serialize;
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,22 +40,63 @@ enum Source {
 }
 
 struct Ring {
-    /// Both ends and the thread are there until the ring is dropped.
-    queues: Option<(Receiver<Ready>, SyncSender<Slot>)>,
+    queue: Arc<Queue<Slots>>,
+    /// There until the ring is dropped.
     thread: Option<JoinHandle<()>>,
-    gauges: Arc<Gauges>,
     slots: usize,
 }
 
 /// A slot with what is in it, or why there will be no more.
 type Ready = Result<(Slot, Made)>;
 
-/// What the feed's thread does with its time, and how full the ring is.
-struct Gauges {
-    filled: AtomicUsize,
-    board: Board,
-    thread: Arc<Stage>,
-    ready: Arc<Queue>,
+/// The slots that are neither filled nor read right now. The feed's thread waits for a free one, the step for a ready one.
+struct Slots {
+    free: VecDeque<Slot>,
+    ready: VecDeque<Ready>,
+    /// Batches that were made since the start.
+    filled: usize,
+    /// Nobody takes any more.
+    closed: bool,
+    /// Nobody fills any more.
+    ended: bool,
+}
+
+impl Backlog for Slots {
+    fn ready(&self) -> usize {
+        self.ready.len()
+    }
+}
+
+/// What the queues on both sides of the feed's thread have counted since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FeedReading {
+    loader: QueueReading,
+    ring: QueueReading,
+}
+
+/// Shares of the feed thread's time, and of the ring.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct FeedTimes {
+    pub busy: f64,
+    pub waits_for_loader: f64,
+    pub waits_for_room: f64,
+    /// Batches that lay ready in the ring, on average over time.
+    pub mean_ready: f64,
+    /// Time that no batch lay ready.
+    pub empty: f64,
+}
+
+impl FeedReading {
+    pub fn since(&self, earlier: &FeedReading) -> FeedTimes {
+        let (loader, ring) = (self.loader.since(&earlier.loader), self.ring.since(&earlier.ring));
+        FeedTimes {
+            busy: (1.0 - loader.consumer_waited - ring.producers_waited).max(0.0),
+            waits_for_loader: loader.consumer_waited,
+            waits_for_room: ring.producers_waited,
+            mean_ready: ring.mean_ready,
+            empty: ring.empty,
+        }
+    }
 }
 
 impl Feed {
@@ -76,19 +118,16 @@ impl Feed {
         if slots == 0 {
             return Ok(feed(Source::Inline(Box::new(producer), Slot::default())));
         }
-        let (to_ready, ready) = sync_channel(slots);
-        let (free, to_fill) = sync_channel(slots);
-        for _ in 0..slots {
-            free.send(Slot::default()).expect("the other end is three lines above");
-        }
-        let board = Board::default();
-        let (stage, queue) = (board.stage("feed"), board.queue("ring", slots));
-        let gauges = Arc::new(Gauges { filled: AtomicUsize::new(0), board, thread: stage, ready: queue });
-        let shared = gauges.clone();
-        let work = move || produce(producer, &to_fill, &to_ready, &shared);
+        let free = (0..slots).map(|_| Slot::default()).collect();
+        let queue = Slots { free, ready: VecDeque::new(), filled: 0, closed: false, ended: false };
+        let queue = Arc::new(Queue::new(queue));
+        let shared = queue.clone();
+        let work = move || {
+            let _ = catch_unwind(AssertUnwindSafe(|| produce(producer, &shared)));
+            shared.change(|slots| slots.ended = true);
+        };
         let thread = std::thread::Builder::new().name("feed".into()).spawn(work).context("cannot start a thread")?;
-        let ring = Ring { queues: Some((ready, free)), thread: Some(thread), gauges, slots };
-        Ok(feed(Source::Ring(ring)))
+        Ok(feed(Source::Ring(Ring { queue, thread: Some(thread), slots })))
     }
 
     /// Copies the next batch into `into` (allocated at the first call) on the current stream.
@@ -123,22 +162,17 @@ impl Feed {
                 let made = producer.fill(slot)?;
                 Ok((std::mem::take(slot), made))
             }
-            Source::Ring(ring) => {
-                let (ready, _) = ring.queues.as_ref().expect("the ring is not being dropped");
-                let taken = ready.recv().map_err(|_| anyhow!("the feed's thread has ended"))??;
-                ring.gauges.ready.pop();
-                Ok(taken)
-            }
+            Source::Ring(ring) => ring.queue.consume(|slots| match slots.ready.pop_front() {
+                None if slots.ended => Some(Err(anyhow!("the feed's thread has ended"))),
+                next => next,
+            }),
         }
     }
 
     fn give_back(&mut self, slot: Slot) {
         match &mut self.source {
-            Source::Inline(_, place) => *place = slot,
-            Source::Ring(ring) => {
-                let (_, free) = ring.queues.as_ref().expect("the ring is not being dropped");
-                let _ = free.send(slot); // fails only when the thread has ended, and then the next call says why
-            }
+            Source::Inline(_, own) => *own = slot,
+            Source::Ring(ring) => ring.queue.change(|slots| slots.free.push_back(slot)),
         }
     }
 
@@ -146,7 +180,7 @@ impl Feed {
     pub fn warm_up(&self, at_most: Duration) -> Option<(usize, usize)> {
         let Source::Ring(ring) = &self.source else { return None };
         let start = Instant::now();
-        let filled = || ring.gauges.filled.load(Ordering::Relaxed);
+        let filled = || ring.queue.update(|slots| slots.filled);
         while filled() < ring.slots && start.elapsed() < at_most {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -166,24 +200,22 @@ impl Feed {
         self.route
     }
 
-    /// The loader behind it: its gauges, its number of workers.
+    /// The loader behind it: its status, its number of workers.
     pub fn loader(&self) -> &Loader {
         &self.loader
     }
 
     /// What the feed's thread and its ring did since the start; nothing without a ring.
-    pub fn snapshot(&self) -> Snapshot {
-        match &self.source {
-            Source::Ring(ring) => ring.gauges.board.snapshot(),
-            Source::Inline(..) => Snapshot::default(),
-        }
+    pub fn reading(&self) -> Option<FeedReading> {
+        let Source::Ring(ring) = &self.source else { return None };
+        Some(FeedReading { loader: self.loader.queue(), ring: ring.queue.reading() })
     }
 }
 
 impl Drop for Ring {
-    /// Closing the queues ends the thread at its next hand-over.
+    /// The thread ends at its next hand-over.
     fn drop(&mut self) {
-        self.queues = None;
+        self.queue.change(|slots| slots.closed = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -196,14 +228,11 @@ fn allocated(device: tch::Device) -> Option<(u64, u64)> {
 }
 
 /// The feed's thread. Ends when the ring is dropped, or after the first error, which it hands over.
-fn produce(mut producer: Producer, to_fill: &Receiver<Slot>, ready: &SyncSender<Ready>, gauges: &Gauges) {
-    producer.watch(gauges.thread.clone());
+fn produce(mut producer: Producer, ring: &Queue<Slots>) {
+    let next_free = |slots: &mut Slots| if slots.closed { Some(None) } else { slots.free.pop_front().map(Some) };
     tch::no_grad(|| {
-        loop {
-            let waiting = gauges.thread.blocked_full();
-            let Ok(mut slot) = to_fill.recv() else { return };
-            let waited = slot.done.take().map_or(Ok(()), |done| done.wait());
-            drop(waiting);
+        while let Some(mut slot) = ring.produce(next_free) {
+            let waited = ring.while_producing_waits(|| slot.done.take().map_or(Ok(()), |done| done.wait()));
             let made = torchx::catch(|| -> Ready {
                 waited?;
                 let made = producer.fill(&mut slot)?;
@@ -211,12 +240,13 @@ fn produce(mut producer: Producer, to_fill: &Receiver<Slot>, ready: &SyncSender<
             });
             let made = made.map_err(anyhow::Error::from).flatten().context(DATA_ROLE);
             let failed = made.is_err();
-            gauges.filled.fetch_add(1, Ordering::Relaxed);
-            gauges.thread.done(1);
-            if ready.send(made).is_err() || failed {
+            ring.put(|slots| {
+                slots.filled += 1;
+                slots.ready.push_back(made);
+            });
+            if failed {
                 return;
             }
-            gauges.ready.push();
         }
     });
 }

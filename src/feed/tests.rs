@@ -3,8 +3,8 @@
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
-use host::loader::{Budget, Dataset, Length, Limits, Loader, Moment, Position};
-use host::simulate::Delays;
+use host::loader::{Budget, ClipLimits, Dataset, Length, Loader, Position};
+use host::simulate::{Delays, Hook, Moment};
 use host::text::Tokenizer;
 use host::{audio, cache};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn config() -> Config {
 
 const CLIPS: usize = 12;
 
-/// A cache of a few short clips of three speakers, the last clip the only one of its own. `hook` is called as each is read.
-fn dataset(hook: impl Fn(Moment) + Send + Sync + 'static) -> (tempfile::TempDir, Arc<Dataset>) {
+/// A cache of a few short clips of three speakers, the last clip the only one of its own.
+fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     let dir = tempfile::tempdir().unwrap();
     let utterance = |clip: usize| {
         let audio = dir.path().join(format!("{clip}.wav"));
@@ -41,16 +41,15 @@ fn dataset(hook: impl Fn(Moment) + Send + Sync + 'static) -> (tempfile::TempDir,
     (config.data.trim_silence, config.data.normalize_audio) = (false, false);
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, Delays::default()).unwrap();
+    let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, &Hook::NONE).unwrap();
     let max = Length { frames: 100, tokens: 10 };
-    let limits = Limits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
-    let (mut dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
-    dataset.set_hook(hook);
+    let limits = ClipLimits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
+    let (dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
     (dir, Arc::new(dataset))
 }
 
-fn options(workers: usize) -> host::loader::Options {
-    host::loader::Options {
+fn options(workers: usize) -> host::loader::LoaderOptions {
+    host::loader::LoaderOptions {
         seed: 9,
         from: Position::default(),
         workers,
@@ -59,18 +58,18 @@ fn options(workers: usize) -> host::loader::Options {
         ordered: true,
         allocate: host::loader::PlainBlock::allocate(),
         max_failures: 0,
-        delays: Default::default(),
+        hook: Hook::default(),
     }
 }
 
-fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays, config: &Config) -> Producer {
+fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, hook: Hook, config: &Config) -> Producer {
     let budget = Budget::packed(dataset.lengths(), 3);
     let (allocate, in_flight) = (allocate(roles.data), COPIES_IN_FLIGHT);
-    let options = host::loader::Options { allocate, in_flight, delays, ..options(workers) };
+    let options = host::loader::LoaderOptions { allocate, in_flight, hook: hook.clone(), ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
         Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();
-    Producer::new(Arc::new(loader), features, roles, workers > 0, delays).unwrap()
+    Producer::new(Arc::new(loader), features, roles, workers > 0, hook).unwrap()
 }
 
 /// Everything in a batch, on the CPU, as numbers.
@@ -89,7 +88,7 @@ fn take(feed: &mut Feed, count: usize) -> Vec<Vec<Tensor>> {
 
 /// What one thread makes, one batch after the other.
 fn reference(dataset: &Arc<Dataset>, count: usize) -> Vec<Vec<Tensor>> {
-    take(&mut Feed::start(producer(dataset, CPU, 0, Delays::default(), &config()), 0).unwrap(), count)
+    take(&mut Feed::start(producer(dataset, CPU, 0, Hook::default(), &config()), 0).unwrap(), count)
 }
 
 fn assert_close(found: &[Vec<Tensor>], wanted: &[Vec<Tensor>], tolerance: f64) {
@@ -104,7 +103,7 @@ fn assert_close(found: &[Vec<Tensor>], wanted: &[Vec<Tensor>], tolerance: f64) {
 
 #[test]
 fn a_ring_delivers_what_one_thread_makes_however_slow_a_stage_is() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let wanted = reference(&dataset, 10);
     let ms = Duration::from_millis;
     let slow = [
@@ -115,7 +114,7 @@ fn a_ring_delivers_what_one_thread_makes_however_slow_a_stage_is() {
     ];
     for (index, delays) in slow.into_iter().enumerate() {
         for slots in [1, 3] {
-            let mut feed = Feed::start(producer(&dataset, CPU, 1 + index, delays, &config()), slots).unwrap();
+            let mut feed = Feed::start(producer(&dataset, CPU, 1 + index, delays.hook(), &config()), slots).unwrap();
             assert_close(&take(&mut feed, 10), &wanted, 0.0);
         }
     }
@@ -123,9 +122,9 @@ fn a_ring_delivers_what_one_thread_makes_however_slow_a_stage_is() {
 
 #[test]
 fn a_slot_is_not_touched_while_it_is_read() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let wanted = reference(&dataset, 12);
-    let mut made = producer(&dataset, CPU, 2, Delays::default(), &config());
+    let mut made = producer(&dataset, CPU, 2, Hook::default(), &config());
     made.poison_slots();
     let mut feed = Feed::start(made, 2).unwrap();
     assert_close(&take(&mut feed, 12), &wanted, 0.0);
@@ -134,9 +133,9 @@ fn a_slot_is_not_touched_while_it_is_read() {
 /// The next batch's features are made while the step sleeps: that is what the ring is for.
 #[test]
 fn batches_are_made_during_the_step() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let delays = Delays { features: Duration::from_millis(10), ..Delays::default() };
-    let mut feed = Feed::start(producer(&dataset, CPU, 2, delays, &config()), 3).unwrap();
+    let mut feed = Feed::start(producer(&dataset, CPU, 2, delays.hook(), &config()), 3).unwrap();
     let (mut input, mut last_end, mut overlapped) = (None, None::<Event>, 0);
     for _ in 0..8 {
         let delivery = feed.next(&mut input).unwrap();
@@ -150,12 +149,9 @@ fn batches_are_made_during_the_step() {
 
 #[test]
 fn a_feed_that_fails_is_an_error_and_no_hang() {
-    let (_dir, dataset) = dataset(|moment| {
-        if let Moment::Clip(7) = moment {
-            panic!("planted");
-        }
-    });
-    let mut feed = Feed::start(producer(&dataset, CPU, 2, Delays::default(), &config()), 3).unwrap();
+    let (_dir, dataset) = dataset();
+    let hook = Hook::new(|moment| assert!(moment != Moment::OpenClip(7), "planted"));
+    let mut feed = Feed::start(producer(&dataset, CPU, 2, hook, &config()), 3).unwrap();
     let mut input = None;
     let error = (0..20).find_map(|_| feed.next(&mut input).err()).expect("the planted clip is in every epoch");
     assert!(format!("{error:#}").contains("planted"), "{error:#}");
@@ -164,20 +160,19 @@ fn a_feed_that_fails_is_an_error_and_no_hang() {
 
 #[test]
 fn the_time_of_the_feed_is_accounted_for() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let delays = Delays { load: Duration::from_millis(15), ..Delays::default() };
-    let mut feed = Feed::start(producer(&dataset, CPU, 1, delays, &config()), 2).unwrap();
-    let before = feed.snapshot();
+    let mut feed = Feed::start(producer(&dataset, CPU, 1, delays.hook(), &config()), 2).unwrap();
+    let before = feed.reading().unwrap();
     take(&mut feed, 10);
-    let since = feed.snapshot().since(&before);
-    let stage = since.stage("feed").unwrap();
+    let times = feed.reading().unwrap().since(&before);
     // The loader is the slow stage, so the feed waits for it and the ring is empty most of the time.
-    assert!(stage.blocked_empty > stage.busy && stage.blocked_empty > stage.blocked_full, "{stage:?}");
-    assert!(since.queue("ring").unwrap().empty > 0.5, "{since:?}");
+    assert!(times.waits_for_loader > times.busy && times.waits_for_loader > times.waits_for_room, "{times:?}");
+    assert!(times.empty > 0.5, "{times:?}");
 }
 
 fn run(dataset: &Arc<Dataset>, config: &Config) -> Vec<Vec<Tensor>> {
-    take(&mut Feed::start(producer(dataset, CPU, 0, Delays::default(), config), 0).unwrap(), 4)
+    take(&mut Feed::start(producer(dataset, CPU, 0, Hook::default(), config), 0).unwrap(), 4)
 }
 
 /// A recording whose frames are its own positions comes out with positions that are as far apart as it is fast.
@@ -202,7 +197,7 @@ fn speed_changes_the_number_of_frames_and_nothing_else() {
 
 #[test]
 fn augmentation_depends_on_the_seed_and_the_place_alone() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let mut config = config();
     (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (Some(20.0), 2.0);
     let (first, again, plain) = (run(&dataset, &config), run(&dataset, &config), reference(&dataset, 4));
@@ -213,7 +208,7 @@ fn augmentation_depends_on_the_seed_and_the_place_alone() {
 
 #[test]
 fn of_all_changes_only_the_pitch_reaches_references() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let heard = |snr_db: Option<f64>, semitones: f64| {
         let mut config = config();
         (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (snr_db, semitones);
@@ -244,12 +239,12 @@ fn a_reference_moves_as_far_as_its_speech() {
 #[ignore = "needs a GPU"]
 fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
     torchx::cuda::load().unwrap();
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let wanted = reference(&dataset, 12);
     let gpu = Device::Cuda(0);
     for route in [None, Some(Route::Staged)] {
         for roles in [Roles { data: gpu, model: gpu }, Roles { data: Device::Cpu, model: gpu }] {
-            let mut made = producer(&dataset, roles, 2, Delays::default(), &config());
+            let mut made = producer(&dataset, roles, 2, Hook::default(), &config());
             route.into_iter().for_each(|route| made.force_route(route));
             made.poison_slots();
             let mut feed = Feed::start(made, 3).unwrap();
@@ -263,9 +258,9 @@ fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
 #[ignore = "needs a GPU"]
 fn transfers_overlap_the_step_on_a_gpu() {
     torchx::cuda::load().unwrap();
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let gpu = Device::Cuda(0);
-    let made = producer(&dataset, Roles { data: gpu, model: gpu }, 2, Delays::default(), &config());
+    let made = producer(&dataset, Roles { data: gpu, model: gpu }, 2, Hook::default(), &config());
     let mut feed = Feed::start(made, 3).unwrap();
     let (mut input, mut steps) = (None, Vec::new());
     let weight = Tensor::randn([4096, 4096], (Kind::Float, gpu));

@@ -3,7 +3,7 @@
 use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
 use anyhow::Result;
 use host::config::Config;
-use host::dataset::Prepared;
+use host::dataset::TrainingData;
 use host::loader::{Dataset, HostBatch, plan};
 use std::sync::Arc;
 use tch::Device;
@@ -12,7 +12,7 @@ use tch::Device;
 const STATS_BATCHES: usize = 8;
 
 /// Mean and deviation of a corpus's mel values: measured once, then part of every checkpoint.
-pub fn mel_stats(data: &Prepared, config: &Config) -> Result<MelStats> {
+pub fn mel_stats(data: &TrainingData, config: &Config) -> Result<MelStats> {
     if let Some([mean, std]) = data.mel_stats.get() {
         return Ok(MelStats { mean: *mean, std: *std });
     }

@@ -1,15 +1,17 @@
 //! What every run of the pipeline stands on, whether it trains, measures or diagnoses: its context, its loader, its feed.
 
 mod batches;
+mod delays;
 
 pub use batches::{batch_on, means_over, mel_stats};
+pub use delays::delaying;
 
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
-use host::dataset::Prepared;
+use host::dataset::TrainingData;
 use host::loader::{self, Loader, Position};
-use host::simulate::Delays;
+use host::simulate::Hook;
 use indicatif::ProgressBar;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,15 +22,15 @@ use tch::{Device, Kind};
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub config: &'a Config,
-    pub data: &'a Prepared,
+    pub data: &'a TrainingData,
     pub roles: Roles,
     pub caps: Caps,
     pub bar: &'a ProgressBar,
     pub stop: &'a AtomicBool,
     /// When the program began, for the time to the first step.
     pub began: Instant,
-    /// Stages that are slowed down on purpose.
-    pub delays: Delays,
+    /// What every stage of the run calls at its moments.
+    pub hook: &'a Hook,
 }
 
 impl RunContext<'_> {
@@ -43,9 +45,9 @@ impl RunContext<'_> {
 
 /// The loader alone, from a position on.
 pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, loader::Error> {
-    let RunContext { config, data, roles, delays, .. } = *context;
+    let RunContext { config, data, roles, hook, .. } = *context;
     let settings = &config.data;
-    let options = loader::Options {
+    let options = loader::LoaderOptions {
         seed: config.training.seed,
         from,
         workers: settings.loader_workers(),
@@ -54,21 +56,21 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
         ordered: settings.deterministic,
         allocate: feed::allocate(roles.data),
         max_failures: settings.max_failures.of(data.train.lengths().len()),
-        delays,
+        hook: hook.clone(),
     };
     Loader::start(data.train.clone(), data.budget, options)
 }
 
 /// Loader, features and ring from a position on.
 pub fn start_feed(context: &RunContext, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
-    let RunContext { config, roles, delays, .. } = *context;
+    let RunContext { config, roles, hook, .. } = *context;
     let settings = &config.data;
     let loader = start_loader(context, from)?;
     let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
-    let producer = Producer::new(Arc::new(loader), features, roles, overlap, delays)?;
+    let producer = Producer::new(Arc::new(loader), features, roles, overlap, hook.clone())?;
     let feed = Feed::start(producer, slots)?;
     feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
     Ok(feed)

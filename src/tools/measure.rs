@@ -1,19 +1,19 @@
 //! A stretch of the real training pipeline with all its clocks read: what every report on a run rests on.
 
 use super::timeline::{Axis, Timeline};
-use crate::feed::{Event, Feed, MelStats, Purpose, Role, name};
+use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose, Role, name};
 use crate::model::Voice;
 use crate::run::{RunContext, ring_slots, start_feed};
 use crate::train::{Done, Stages, Start, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::config::Config;
-use host::dataset::Building;
-use host::loader::{Making, Position};
+use host::dataset::CacheBuild;
+use host::loader::{BatchTiming, Position};
 use host::machine::{Ran, ThreadClock};
 use host::telemetry::Spread;
 use host::telemetry::cpu::{HostClock, HostLoad};
-use host::telemetry::gpu::Reading;
-use host::telemetry::window::{Summary, percentile};
+use host::telemetry::gpu::GpuReading;
+use host::telemetry::window::{StepSummary, percentile};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use tch::Device;
@@ -33,7 +33,7 @@ pub struct Measured {
     pub steps: u64,
     pub setup: Setup,
     pub corpus: Corpus,
-    pub building: Building,
+    pub building: CacheBuild,
     /// From the start of the program.
     pub first_step_s: f64,
     /// From the end of one step to the end of the next.
@@ -118,16 +118,6 @@ pub struct LoaderTimes {
     /// Share of the workers' time at work on batches.
     pub busy: f64,
     pub utterances: f64,
-}
-
-/// Shares of the feed thread's time, and of the ring.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct FeedTimes {
-    pub busy: f64,
-    pub waits_for_loader: f64,
-    pub waits_for_room: f64,
-    pub mean_ready: f64,
-    pub empty: f64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -230,7 +220,7 @@ pub struct Rig<'a> {
 
 /// What a stretch of steps showed.
 pub struct Watched {
-    pub summary: Summary,
+    pub summary: StepSummary,
     pub stages: Stages,
     pub own_step: Steadiness,
     pub loader: LoaderTimes,
@@ -238,7 +228,7 @@ pub struct Watched {
     pub host: Option<HostLoad>,
     pub queued_share: Option<f64>,
     pub feed_queued_share: Option<f64>,
-    pub gpus: Result<Vec<Reading>, String>,
+    pub gpus: Result<Vec<GpuReading>, String>,
     pub timeline: Timeline,
 }
 
@@ -319,7 +309,7 @@ impl<'a> Rig<'a> {
     pub fn watch(&mut self, steps: u64) -> Result<Watched> {
         let sampler = gpu_sampler(self.context);
         let axis = Axis::begin(self.context.roles)?;
-        let (host, feed_before) = (HostClock::read(), self.feed()?.snapshot());
+        let (host, feed_before) = (HostClock::read(), self.feed()?.reading().unwrap_or_default());
         let clock = ThreadClock::open();
         let (start, before) = (Instant::now(), clock.read());
         let (mut steps_done, mut ran) = (Vec::new(), Vec::new());
@@ -338,10 +328,10 @@ impl<'a> Rig<'a> {
         let (wall, waited) = (start.elapsed(), clock.since(before).map(|ran| ran.queued));
         let share = |time: Duration| time.as_secs_f64() / wall.as_secs_f64();
         let host = host.and_then(|before| Some(HostClock::read()?.since(&before)));
-        let feed = feed_times(self.feed()?, &feed_before);
+        let feed = self.feed()?.reading().map(|now| now.since(&feed_before));
         let gpus = sampler.map(|sampler| sampler.read());
         let timeline = Timeline::of(&axis, &steps_done);
-        let loader = loader_times(&steps_done, self.feed()?.loader().gauges().workers, wall);
+        let loader = loader_times(&steps_done, self.feed()?.loader().status().workers, wall);
         let feed_queued_share = feed_queued(&steps_done);
         let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.context.roles.model);
         let mut pulse = StepTimes::of(self.context, 0);
@@ -456,7 +446,7 @@ fn loader_times(steps: &[(u64, Done)], workers: usize, wall: Duration) -> Loader
     let mut times = LoaderTimes::default();
     let (mut busy, mut batches, mut utterances) = (Duration::ZERO, 0, 0);
     for delivery in steps.iter().flat_map(|(_, done)| &done.deliveries) {
-        let Making { wall, locked, ran, .. } = delivery.trace.making;
+        let BatchTiming { wall, locked, ran, .. } = delivery.trace.timing;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         times.batch_ms.add(ms(wall));
         times.locked_ms.add(ms(locked));
@@ -483,19 +473,7 @@ fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
     Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))
 }
 
-fn feed_times(feed: &Feed, before: &host::telemetry::clock::Snapshot) -> Option<FeedTimes> {
-    let since = feed.snapshot().since(before);
-    let (thread, ring) = (since.stage("feed")?, since.queue("ring")?);
-    Some(FeedTimes {
-        busy: thread.busy,
-        waits_for_loader: thread.blocked_empty,
-        waits_for_room: thread.blocked_full,
-        mean_ready: ring.mean_len,
-        empty: ring.empty,
-    })
-}
-
-fn devices(context: &RunContext, gpus: &Result<Vec<Reading>, String>, usage: &Usage) -> Vec<DeviceUse> {
+fn devices(context: &RunContext, gpus: &Result<Vec<GpuReading>, String>, usage: &Usage) -> Vec<DeviceUse> {
     let roles = context.roles;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let peak = |usage: Option<(u64, u64)>| usage.map(|(_, peak)| mib(peak));

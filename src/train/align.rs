@@ -104,7 +104,7 @@ impl Set<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
     fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
         let RunContext { config, data, bar, stop, .. } = *self.context;
-        let stretches: Vec<_> = data.train.stretches().collect();
+        let segments: Vec<_> = data.train.segments().collect();
         let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
         let mut feed = start_feed(self.context, Position::default(), self.stats, Purpose::Voice)?;
         let mut input = None;
@@ -119,10 +119,10 @@ impl Set<'_> {
             let batch = input.as_ref().expect("a batch was delivered");
             let paths = Paths::of(self.voice, batch);
             for (index, &clip) in plans[number].iter().enumerate() {
-                let (id, stretch) = &stretches[clip];
+                let (id, segment) = &segments[clip];
                 let durations = paths.durations(index);
                 if !durations.is_empty() {
-                    into.push(Aligned { id: (*id).to_owned(), stretch: stretch.clone(), durations });
+                    into.push(Aligned { id: (*id).to_owned(), segment: segment.clone(), durations });
                 }
             }
             bar.inc(plans[number].len() as u64);
@@ -199,8 +199,9 @@ mod tests {
     use crate::feed::{Features, Roles};
     use crate::run::batch_on;
     use host::config::{self, Config};
-    use host::dataset::Prepared;
-    use host::dataset::{Known, prepare};
+    use host::dataset::TrainingData;
+    use host::dataset::{KnownTokenizer, prepare};
+    use host::simulate::Hook;
     use host::tools::sample_corpus;
     use indicatif::ProgressBar;
     use std::ops::ControlFlow;
@@ -236,20 +237,20 @@ mod tests {
             Case { _dir: dir, config }
         }
 
-        fn prepare(&self, durations: config::Durations) -> Prepared {
+        fn prepare(&self, durations: config::Durations) -> TrainingData {
             let mut config = self.config.clone();
             config.data.durations = durations;
-            prepare(&config, Known::Nothing, &|_| (), &NEVER).unwrap()
+            prepare(&config, KnownTokenizer::Nothing, &|_| (), &NEVER, &Hook::NONE).unwrap()
         }
 
-        fn context<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
+        fn context<'a>(&'a self, data: &'a TrainingData, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
             let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-            let (began, delays) = (Instant::now(), Default::default());
-            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
+            let (began, hook) = (Instant::now(), &Hook::NONE);
+            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, hook }
         }
 
         /// What a voice finds in all clips, written into the cache.
-        fn align(&self, data: &Prepared, voice: &Voice) -> Vec<Aligned> {
+        fn align(&self, data: &TrainingData, voice: &Voice) -> Vec<Aligned> {
             let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
             for train in [&data.train].into_iter().chain(&data.validation) {
                 let part = data.with(train.clone(), data.budget);
@@ -260,7 +261,7 @@ mod tests {
             aligned
         }
 
-        fn voice(&self, data: &Prepared) -> (VarStore, Voice) {
+        fn voice(&self, data: &TrainingData) -> (VarStore, Voice) {
             let store = VarStore::new(Device::Cpu);
             let tokenizer = &data.tokenizer;
             let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
@@ -268,7 +269,7 @@ mod tests {
             (store, voice)
         }
 
-        fn features(&self, data: &Prepared) -> Features {
+        fn features(&self, data: &TrainingData) -> Features {
             let layout = Arc::new(data.train.layout(&data.budget));
             Features::new(&self.config, layout, STATS, Purpose::Voice, Device::Cpu).unwrap()
         }

@@ -5,14 +5,13 @@ use super::metrics::Metrics;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{Stages, StepTimes};
 use super::{Outcome, note};
-use crate::feed::Feed;
+use crate::feed::{Feed, FeedReading};
 use crate::run::RunContext;
 use anyhow::{Result, ensure};
 use host::config::Config;
-use host::telemetry::clock::Snapshot;
-use host::telemetry::gpu::{Reading, Sampler};
+use host::telemetry::gpu::{GpuReading, Sampler};
 use host::telemetry::status::Figures;
-use host::telemetry::window::Summary;
+use host::telemetry::window::StepSummary;
 use indicatif::ProgressBar;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,10 +32,10 @@ pub struct Log<'a> {
     memory: Watch,
     names: Names,
     rate: f64,
-    feed_before: Snapshot,
+    feed_before: FeedReading,
     gpus: Option<Sampler>,
     /// The last that held samples: a window may be shorter than the sampler's period.
-    gpu_readings: Vec<Reading>,
+    gpu_readings: Vec<GpuReading>,
     /// One GPU has both roles, so there is one reading.
     shared: bool,
     steps: u64,
@@ -77,7 +76,7 @@ impl<'a> Log<'a> {
                 norms: step.groups.iter().map(|group| norm(group.name)).collect(),
             },
             rate: 0.0,
-            feed_before: Snapshot::default(),
+            feed_before: FeedReading::default(),
             gpus: gpu_sampler(context).ok(),
             gpu_readings: Vec::new(),
             shared: context.roles.data == context.roles.model,
@@ -142,7 +141,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    fn figures(&mut self, reading: &step::Reading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
+    fn figures(&mut self, reading: &step::LossReading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
         let mut figures = vec![("loss".to_owned(), loss)];
         let names = self.names.losses.iter().map(|name| (*name).to_owned()).chain(self.names.norms.iter().cloned());
         figures.extend(names.zip(reading.means.iter().copied()));
@@ -162,7 +161,7 @@ impl<'a> Log<'a> {
         figures
     }
 
-    fn told(&mut self, step: u64, loss: f64, window: Summary) -> Figures {
+    fn told(&mut self, step: u64, loss: f64, window: StepSummary) -> Figures {
         let left = self.steps.saturating_sub(step) as f64 * window.step_ms.mean / 1e3;
         let fresh = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
         if fresh.iter().any(|reading| reading.busy.known().is_some()) {
@@ -176,20 +175,19 @@ impl<'a> Log<'a> {
 
     /// Shares of the feed thread's time, and how full the queues are.
     fn feed_figures(&mut self, feed: &Feed) -> Vec<(String, f64)> {
-        let (now, loader) = (feed.snapshot(), feed.loader().gauges());
-        let since = now.since(&self.feed_before);
-        self.feed_before = now;
+        let loader = feed.loader().status();
         let mut figures =
             vec![("loader/ready_batches", loader.ready as f64), ("loader/workers", loader.workers as f64)];
-        if let Some(thread) = since.stage("feed") {
+        if let Some(now) = feed.reading() {
+            let times = now.since(&self.feed_before);
+            self.feed_before = now;
             figures.extend([
-                ("feed/busy", thread.busy),
-                ("feed/blocked_on_empty", thread.blocked_empty),
-                ("feed/blocked_on_full", thread.blocked_full),
+                ("feed/busy", times.busy),
+                ("feed/blocked_on_empty", times.waits_for_loader),
+                ("feed/blocked_on_full", times.waits_for_room),
+                ("ring/mean_batches", times.mean_ready),
+                ("ring/empty", times.empty),
             ]);
-        }
-        if let Some(ring) = since.queue("ring") {
-            figures.extend([("ring/mean_batches", ring.mean_len), ("ring/empty", ring.empty)]);
         }
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

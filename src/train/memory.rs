@@ -2,7 +2,7 @@
 
 use crate::feed::{Caps, DATA_ROLE, Feed, Role, Roles};
 use host::config::Config;
-use host::telemetry::leak::{Detector, Finding, Settings, host_bytes};
+use host::telemetry::leak::{LeakDetector, LeakSettings, MemoryGrowth, host_bytes};
 use tch::Device;
 
 const MIB: f64 = (1u64 << 20) as f64;
@@ -13,7 +13,7 @@ pub struct Watch {
     roles: Roles,
     caps: Caps,
     /// By whose memory they watch; `None` is the host's.
-    detectors: Vec<(Option<Role>, Detector)>,
+    detectors: Vec<(Option<Role>, LeakDetector)>,
 }
 
 /// Bytes in use now and at most, by role; absent on a CPU.
@@ -28,11 +28,11 @@ impl Watch {
     pub fn new(roles: Roles, caps: Caps) -> Self {
         let detector = |name, role, device: Device| {
             let limit = caps.of(role).map(|mib| mib << 20).or_else(|| total_bytes(device));
-            device.is_cuda().then(|| (Some(role), Detector::new(name, limit, Settings::DEVICE)))
+            device.is_cuda().then(|| (Some(role), LeakDetector::new(name, limit, LeakSettings::DEVICE)))
         };
         let data = if caps.shared { None } else { detector("data", Role::Data, roles.data) };
         let model = detector("model", Role::Model, roles.model);
-        let host = (None, Detector::new("host", None, Settings::HOST));
+        let host = (None, LeakDetector::new("host", None, LeakSettings::HOST));
         Watch { roles, caps, detectors: data.into_iter().chain(model).chain([host]).collect() }
     }
 
@@ -56,8 +56,8 @@ impl Watch {
     }
 
     /// A role whose memory grows step by step.
-    pub fn observe(&mut self, step: u64, usage: &Usage) -> Option<Finding> {
-        let find = |(role, detector): &mut (Option<Role>, Detector)| {
+    pub fn observe(&mut self, step: u64, usage: &Usage) -> Option<MemoryGrowth> {
+        let find = |(role, detector): &mut (Option<Role>, LeakDetector)| {
             let bytes = match role {
                 Some(Role::Data) => usage.data?.0,
                 Some(Role::Model) => usage.model?.0,

@@ -25,7 +25,7 @@ use crate::feed::{Feed, Purpose};
 use crate::run::{RunContext, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
-use host::dataset::Known;
+use host::dataset::KnownTokenizer;
 use indicatif::ProgressBar;
 use log::Log;
 use schedule::learning_rate;
@@ -94,11 +94,11 @@ impl Start {
     }
 
     /// What it says about the tokenizer.
-    pub fn known(&self) -> Known<'_> {
+    pub fn known(&self) -> KnownTokenizer<'_> {
         match self {
-            Start::Fresh | Start::From(Source::File(_)) => Known::Nothing,
-            Start::Resume(checkpoint) => Known::Exactly(&checkpoint.tokenizer),
-            Start::From(Source::Checkpoint(checkpoint)) => Known::AtLeast(&checkpoint.tokenizer),
+            Start::Fresh | Start::From(Source::File(_)) => KnownTokenizer::Nothing,
+            Start::Resume(checkpoint) => KnownTokenizer::Exactly(&checkpoint.tokenizer),
+            Start::From(Source::Checkpoint(checkpoint)) => KnownTokenizer::AtLeast(&checkpoint.tokenizer),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::synth;
 use crate::vocoder::GriffinLim;
 use anyhow::Result;
 use host::config::Config;
-use host::dataset::Prepared;
+use host::dataset::TrainingData;
 use host::loader::Dataset;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
@@ -30,7 +30,7 @@ pub struct Validation {
 }
 
 impl Validation {
-    pub fn new(config: &Config, data: &Prepared, state: &State, device: Device) -> Result<Option<Self>> {
+    pub fn new(config: &Config, data: &TrainingData, state: &State, device: Device) -> Result<Option<Self>> {
         let rate_hz = config.data.sample_rate;
         let Some(dataset) = data.validation.clone() else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&data.budget));

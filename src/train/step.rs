@@ -7,28 +7,21 @@ use crate::feed::{Batch, Delivery, Event, Feed, Interval};
 use crate::optimizer::{Group, Scale};
 use anyhow::{Context, Result};
 use host::config::Training;
+use host::error::WithHint;
 use host::rng::Rng;
-use host::simulate::{self, Delays};
-use std::time::Duration;
+use host::simulate::{Hook, Moment};
 use tch::{Device, Kind, Tensor};
-use torchx::{Arg, Graph, Kernel, Narrowed, Pool};
+use torchx::{Graph, Narrowed, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
 const WARMUP_STEPS: u64 = 3;
-
-/// Keeps a GPU busy for so many nanoseconds.
-const SPIN: &str = r#"extern "C" __global__ void spin(long long ns) {
-    long long start, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-    do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < ns);
-}"#;
 
 /// What a run trains: a voice, or a vocoder with its discriminators.
 pub trait Learner {
     /// Names of what `backward` returns, in that order.
     fn loss_names(&self) -> &'static [&'static str];
 
-    /// How many of them, from the first on, make up the loss that is compared between runs.
+    /// Number of losses, from the first on, that make up the loss that is compared between runs.
     fn summed(&self) -> usize {
         self.loss_names().len()
     }
@@ -51,9 +44,8 @@ pub struct Step<L> {
     seed: u64,
     graphs: Graphs,
     device: Device,
-    delays: Delays,
-    /// What a slower step does on a GPU.
-    spin: Option<Kernel>,
+    /// Called between the step's two events, so that what it does counts as the step's time.
+    pub hook: Hook,
 }
 
 enum Graphs {
@@ -87,17 +79,8 @@ impl<L: Learner> Step<L> {
             seed: config.seed,
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
             device,
-            delays: Delays::default(),
-            spin: None,
+            hook: Hook::default(),
         })
-    }
-
-    /// Makes every step from now on slower.
-    pub fn slow_down(&mut self, delays: Delays) -> Result<()> {
-        let slows = !delays.step.is_zero() || delays.step_jitter > 0.0;
-        let spin = (slows && self.device.is_cuda()).then(|| Kernel::compile(SPIN, "spin", self.device));
-        (self.delays, self.spin) = (delays, spin.transpose()?);
-        Ok(())
     }
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
@@ -105,7 +88,7 @@ impl<L: Learner> Step<L> {
         self.step_on(number, learning_rate, |input| feed.next(input).map(Some))
     }
 
-    /// The same step on the batch that the last one left: what the device could do if data were free.
+    /// A step on the batch that the last one left: what the device could do if data were free.
     pub fn repeat(&mut self, number: u64, learning_rate: f64) -> Result<Done> {
         self.step_on(number, learning_rate, |_| Ok(None))
     }
@@ -131,11 +114,12 @@ impl<L: Learner> Step<L> {
             group.set_rate(learning_rate)?;
         }
         let (mut deliveries, mut part_ends, mut start) = (Vec::new(), Vec::new(), None);
-        simulate::wait(self.delays.gap);
+        self.hook.at(Moment::BeforeStep);
         for part in 0..self.accumulate {
             deliveries.extend(next(&mut self.input)?);
             if start.is_none() {
                 start = Some(Event::now(self.device)?);
+                self.hook.at(Moment::StepBegins);
             }
             tch::manual_seed(Rng::new(&[self.seed, number, part]).next() as i64);
             self.advance_capture()?;
@@ -154,24 +138,9 @@ impl<L: Learner> Step<L> {
             _ => self.update()?,
         }
         self.figures.steps += 1;
-        let (start, end) = (start.expect("at least one batch a step"), Event::now(self.device)?);
-        let span = Interval { end: self.longer(number, &start, end)?, start };
+        self.hook.at(Moment::StepEnds { seed: self.seed, number });
+        let span = Interval { start: start.expect("at least one batch a step"), end: Event::now(self.device)? };
         Ok(Done { deliveries, part_ends, span })
-    }
-
-    /// The end of the step, later where it is to be slower. Waits for the device, which nothing else in here does.
-    fn longer(&self, number: u64, start: &Event, end: Event) -> Result<Event> {
-        if self.delays.step.is_zero() && self.delays.step_jitter == 0.0 {
-            return Ok(end);
-        }
-        end.wait()?;
-        let took = Duration::from_secs_f64(start.ms_until(&end).unwrap_or(0.0).max(0.0) / 1e3);
-        let more = self.delays.longer_step(took, Rng::new(&[self.seed, number, u64::MAX]).unit());
-        match &self.spin {
-            Some(spin) => spin.launch([1; 3], [1; 3], 0, &[Arg::I64(more.as_nanos() as i64)])?,
-            None => simulate::work(more),
-        }
-        Ok(Event::now(self.device)?)
     }
 
     /// Whether steps are replayed by now.
@@ -185,7 +154,7 @@ impl<L: Learner> Step<L> {
     }
 
     /// The oldest reading that has arrived. `wait`: blocks until it has.
-    pub fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+    pub fn poll(&mut self, wait: bool) -> Result<Option<LossReading>, torchx::Error> {
         self.figures.poll(wait)
     }
 
@@ -224,7 +193,8 @@ impl<L: Learner> Step<L> {
             return Ok(());
         }
         let device = self.device;
-        let hint = "the step could not be captured\nhint: `enable_graphs: false` runs it kernel by kernel";
+        let hint = "`enable_graphs: false` runs it kernel by kernel";
+        let fact = "the step could not be captured";
         // One pool: the graphs are always replayed in the order in which they are captured here.
         let pool = Pool::new(device)?;
         if self.accumulate == 1 {
@@ -232,12 +202,13 @@ impl<L: Learner> Step<L> {
                 self.forward_backward()?;
                 self.update()
             };
-            let (step, ()) = Graph::capture(device, Some(&pool), whole).context(hint)?;
+            let (step, ()) = Graph::capture(device, Some(&pool), whole).hint(hint).context(fact)?;
             self.graphs = Graphs::Whole(step);
             return Ok(());
         }
-        let (accumulate, ()) = Graph::capture(device, Some(&pool), || self.forward_backward()).context(hint)?;
-        let (update, ()) = Graph::capture(device, Some(&pool), || self.update()).context(hint)?;
+        let (accumulate, ()) =
+            Graph::capture(device, Some(&pool), || self.forward_backward()).hint(hint).context(fact)?;
+        let (update, ()) = Graph::capture(device, Some(&pool), || self.update()).hint(hint).context(fact)?;
         self.graphs = Graphs::Halves { accumulate, update };
         Ok(())
     }
@@ -264,7 +235,7 @@ struct Pending {
 
 /// Means over some steps.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct LossReading {
     /// The step after which it was taken.
     pub at: u64,
     /// By `Learner::loss_names`, then a gradient norm for each group.
@@ -295,7 +266,7 @@ impl Figures {
         Ok(())
     }
 
-    fn poll(&mut self, wait: bool) -> Result<Option<Reading>, torchx::Error> {
+    fn poll(&mut self, wait: bool) -> Result<Option<LossReading>, torchx::Error> {
         let Some(oldest) = self.pending.front() else { return Ok(None) };
         if wait {
             oldest.arrived.wait()?;
@@ -306,6 +277,6 @@ impl Figures {
         let values: Vec<f32> = Vec::try_from(host)?;
         let (skipped, sums) = values.split_last().expect("one more than losses");
         let means = sums.iter().map(|sum| f64::from(*sum) / steps.max(1) as f64).collect();
-        Ok(Some(Reading { at, means, skipped_steps: *skipped as u64 }))
+        Ok(Some(LossReading { at, means, skipped_steps: *skipped as u64 }))
     }
 }

@@ -4,7 +4,7 @@ use super::step::Done;
 use crate::feed::{Delivery, Event, Interval, Trace};
 use crate::run::RunContext;
 use host::telemetry::Spread;
-use host::telemetry::window::{self, Summary, Window};
+use host::telemetry::window::{self, StepSummary, Window};
 use serde::Serialize;
 use std::collections::VecDeque;
 
@@ -65,7 +65,7 @@ impl StepTimes {
     }
 
     /// The figures up to and with `step`, which must have ended; `None` before the first full step.
-    pub fn close(&mut self, step: u64) -> Option<(Summary, Stages)> {
+    pub fn close(&mut self, step: u64) -> Option<(StepSummary, Stages)> {
         while self.pending.front().is_some_and(|(number, _)| *number <= step) {
             let (number, done) = self.pending.pop_front().expect("it has a front");
             self.read(number, done);

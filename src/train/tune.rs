@@ -1,11 +1,11 @@
 //! Workers and depth from what the first seconds show, where the config leaves them to the program.
 
 use super::note;
-use crate::feed::Feed;
+use crate::feed::{Feed, FeedReading};
 use anyhow::Result;
 use host::config::Config;
-use host::loader::Gauges;
-use host::telemetry::clock::Snapshot;
+use host::loader::LoaderStatus;
+use host::machine::mib;
 use indicatif::ProgressBar;
 use std::time::{Duration, Instant};
 
@@ -30,15 +30,15 @@ pub struct Tuner {
 
 struct Look {
     start: Instant,
-    feed: Snapshot,
-    loader: Gauges,
+    feed: Option<FeedReading>,
+    loader: LoaderStatus,
 }
 
 /// What a look showed, as shares of its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Seen {
     feed_waited: f64,
-    /// Of one worker, on average.
+    /// Share of its time that a worker was at work, on average.
     worker_busy: f64,
 }
 
@@ -69,7 +69,7 @@ impl Tuner {
         if self.done || !settled {
             return Ok(());
         }
-        let now = Look { start: Instant::now(), feed: feed.snapshot(), loader: feed.loader().gauges() };
+        let now = Look { start: Instant::now(), feed: feed.reading(), loader: feed.loader().status() };
         let Some(look) = &self.look else {
             self.look = Some(now);
             return Ok(());
@@ -115,7 +115,7 @@ impl Tuner {
 impl Look {
     fn until(&self, now: &Look) -> Seen {
         let wall = (now.start - self.start).as_secs_f64();
-        let waited = now.feed.since(&self.feed).stage("feed").map_or(0.0, |stage| stage.blocked_empty);
+        let waited = now.feed.zip(self.feed).map_or(0.0, |(now, before)| now.since(&before).waits_for_loader);
         let busy = now.loader.busy_ns.saturating_sub(self.loader.busy_ns) as f64 / 1e9;
         Seen { feed_waited: waited, worker_busy: busy / wall / now.loader.workers.max(1) as f64 }
     }
@@ -126,7 +126,7 @@ fn told(seen: Seen, workers: usize, depth: Option<usize>, host_bytes: usize) -> 
     format!(
         "loader: {workers} {}{depth} ({:.0} MiB); each is at work {:.0} % of the time, the feed waits {:.1} % of it",
         if workers == 1 { "worker" } else { "workers" },
-        host_bytes as f64 / f64::from(1 << 20),
+        mib(host_bytes as u64),
         seen.worker_busy * 100.0,
         seen.feed_waited * 100.0
     )

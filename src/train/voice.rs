@@ -65,7 +65,7 @@ pub fn begin(context: &RunContext, start: &Start) -> Result<(Step<Voice>, State)
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
     let group = Group::new("model", store, &config.training, true)?;
     let mut step = Step::new(voice, vec![group], &config.training, kind, device)?;
-    step.slow_down(context.delays)?;
+    step.hook = context.hook.clone();
     let durations = data.durations.as_ref().map(|durations| durations.fingerprint());
     let mut state = match start {
         Start::Resume(checkpoint) => {

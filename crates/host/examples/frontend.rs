@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use myxtts_host::cache;
 use myxtts_host::config::{Config, Overrides};
 use myxtts_host::corpus::{self, Utterance};
-use myxtts_host::loader::{Loader, Options, PlainBlock, Position};
-use myxtts_host::simulate::Delays;
+use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position};
+use myxtts_host::simulate::Hook;
 use myxtts_host::text::{Kind, Tokenizer};
 use myxtts_host::{audio, dataset};
 use rayon::prelude::*;
@@ -73,8 +73,8 @@ fn open(config: &Path) -> Result<Value> {
     let stop = AtomicBool::new(false);
 
     let clock = Instant::now();
-    let data = dataset::prepare(&config, dataset::Known::Nothing, &|_| (), &stop)?;
-    let options = Options {
+    let data = dataset::prepare(&config, dataset::KnownTokenizer::Nothing, &|_| (), &stop, &Hook::NONE)?;
+    let options = LoaderOptions {
         seed: config.training.seed,
         from: Position::default(),
         workers: 1,
@@ -83,7 +83,7 @@ fn open(config: &Path) -> Result<Value> {
         ordered: true,
         allocate: PlainBlock::allocate(),
         max_failures: 0,
-        delays: Default::default(),
+        hook: Hook::default(),
     };
     let loader = Loader::start(data.train, data.budget, options)?;
     let batch = loader.next().context("no batch came")??;
@@ -105,8 +105,7 @@ fn open_cache(config: &Config) -> Result<Value> {
     let (tokenizer, _) = cache::tokenizer(&utterances, config)?;
     let tokenizer_ms = milliseconds(clock);
     let clock = Instant::now();
-    let (cache, report) =
-        cache::open(&utterances, &tokenizer, config, &|_| (), &AtomicBool::new(false), Delays::default())?;
+    let (cache, report) = cache::open(&utterances, &tokenizer, config, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
     Ok(json!({
         "open_ms": milliseconds(clock),
         "metadata_ms": metadata_ms,

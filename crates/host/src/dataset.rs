@@ -1,21 +1,23 @@
 //! What a run trains on: corpus → split → tokenizer → cache → datasets and the batch budget.
 
 use crate::cache::durations::{self, Durations};
-use crate::cache::{self, Cache, Work};
+use crate::cache::{self, BuildSeconds, Cache};
 use crate::config::{self, Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
-use crate::loader::{Budget, Dataset, Length, Limits};
-use crate::simulate::Delays;
+use crate::error::hinted;
+use crate::loader::{Budget, ClipLimits, Dataset, Length};
+use crate::simulate::Hook;
 use crate::text::Tokenizer;
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+/// Datasets, tokenizer and budget of a run, and what reading its corpus brought to light.
 #[derive(Clone)]
-pub struct Prepared {
+pub struct TrainingData {
     pub train: Arc<Dataset>,
     /// Absent when nothing is held out.
     pub validation: Option<Arc<Dataset>>,
@@ -25,7 +27,7 @@ pub struct Prepared {
     pub findings: Vec<String>,
     /// Sound clips that this run's limits leave out.
     pub notes: Vec<String>,
-    pub building: Building,
+    pub building: CacheBuild,
     /// Sound clips that are too long or too short for this run.
     pub refused: usize,
     /// Those that batches hold; otherwise every step searches.
@@ -36,64 +38,54 @@ pub struct Prepared {
 
 /// What had to be made before the run could start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Building {
+pub struct CacheBuild {
     /// Clips whose sound was made, and whose tokens alone were.
     pub built: usize,
     pub encoded: usize,
-    /// Of the whole corpus.
+    /// Seconds of speech in the whole corpus.
     pub audio_seconds: f64,
-    pub seconds: Work,
+    pub seconds: BuildSeconds,
 }
 
-impl Prepared {
-    /// The same clips in batches of another size.
-    pub fn with_budget(&self, budget: Budget) -> Prepared {
+impl TrainingData {
+    /// These clips in batches of another size.
+    pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)
     }
 
-    /// Other clips for the same voice, to try something with; nothing is held out.
-    pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> Prepared {
-        Prepared { train, validation: None, budget, ..self.clone() }
+    /// Other clips for this voice, to try something with; nothing is held out.
+    pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> TrainingData {
+        TrainingData { train, validation: None, budget, ..self.clone() }
     }
 }
 
 /// What a run knows of its tokenizer beforehand.
-pub enum Known<'a> {
+pub enum KnownTokenizer<'a> {
     Nothing,
-    /// A resumed run's.
+    /// The tokenizer of the run that is resumed.
     Exactly(&'a Tokenizer),
-    /// That of the voice it starts from: whatever that could read, this one shall.
+    /// The tokenizer of the voice it starts from: whatever that could read, this one shall.
     AtLeast(&'a Tokenizer),
 }
 
 /// Reads the corpus and opens its cache, building what is missing.
 pub fn prepare(
     config: &Config,
-    known: Known,
+    known: KnownTokenizer,
     progress: &(dyn Fn(cache::Progress) + Sync),
     stop: &AtomicBool,
-) -> Result<Prepared> {
-    prepare_slowed(config, known, progress, stop, Delays::default())
-}
-
-/// The same, with stages slowed down on purpose.
-pub fn prepare_slowed(
-    config: &Config,
-    known: Known,
-    progress: &(dyn Fn(cache::Progress) + Sync),
-    stop: &AtomicBool,
-    delays: Delays,
-) -> Result<Prepared> {
+    hook: &Hook,
+) -> Result<TrainingData> {
     let data = &config.data;
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
-    let path = data.dataset_path.as_deref().context(
-        "no corpus was named\nhint: `myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try",
-    )?;
+    let path = data.dataset_path.as_deref().ok_or_else(|| {
+        hinted("no corpus was named", "`myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try")
+    })?;
     let corpus = read(path, data, &mut findings, &mut notes)?;
     let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
     let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
     let tokenizer = match known {
-        Known::Exactly(tokenizer) => {
+        KnownTokenizer::Exactly(tokenizer) => {
             notes.extend(tokenizer.check()?);
             findings.extend(unknown(&corpus.utterances, tokenizer, &data.language));
             tokenizer.clone()
@@ -102,15 +94,15 @@ pub fn prepare_slowed(
             let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
             notes.push(format!("tokens: {told}"));
             match known {
-                Known::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
+                KnownTokenizer::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
                 _ => tokenizer,
             }
         }
     };
-    let mut building = Building::default();
+    let mut building = CacheBuild::default();
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
-        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, delays)?;
+        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, hook)?;
         building.add(&report);
         findings.extend(report.failures.iter().map(ToString::to_string));
         Ok(cache)
@@ -126,10 +118,10 @@ pub fn prepare_slowed(
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, refused) = fitting(train, config, "training")?;
     let (mut validation, _) = fitting(validation, &config.unchanged(), "validation")?;
-    ensure!(
-        !train.lengths().is_empty(),
-        "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"
-    );
+    if train.lengths().is_empty() {
+        let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
+        return Err(hinted("no clip is left to train on", hint));
+    }
     let durations = match data.durations {
         config::Durations::Search => None,
         config::Durations::Frozen => Some(freeze(config, &tokenizer, [&mut train, &mut validation])?),
@@ -138,7 +130,7 @@ pub fn prepare_slowed(
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     let (train, mel_stats) = (Arc::new(train), OnceLock::new());
-    Ok(Prepared { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
+    Ok(TrainingData { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
 }
 
 /// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.
@@ -183,21 +175,21 @@ fn fitting(
     name: &str,
     notes: &mut Vec<String>,
 ) -> Result<(Dataset, usize)> {
-    let (dataset, fitting) = Dataset::new(cache, tokenizer, &Limits::of(config))?;
+    let (dataset, fitting) = Dataset::new(cache, tokenizer, &ClipLimits::of(config))?;
     if !fitting.is_plain() {
         notes.push(format!("{name}: {fitting}"));
     }
     Ok((dataset, fitting.refused()))
 }
 
-impl Building {
-    fn add(&mut self, report: &cache::Report) {
-        let cache::Work { wall, read, sound, text } = report.work;
+impl CacheBuild {
+    fn add(&mut self, report: &cache::CacheReport) {
+        let cache::BuildSeconds { wall, read, sound, text } = report.work;
         self.built += report.built;
         self.encoded += report.encoded;
         self.audio_seconds += report.seconds;
         let total = &mut self.seconds;
-        *total = Work {
+        *total = BuildSeconds {
             wall: total.wall + wall,
             read: total.read + read,
             sound: total.sound + sound,
@@ -208,7 +200,7 @@ impl Building {
 
 /// Lets batches hold the token of every frame.
 fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Result<Arc<Durations>> {
-    let wanted: Vec<_> = sets.iter().flat_map(|set| set.stretches()).collect();
+    let wanted: Vec<_> = sets.iter().flat_map(|set| set.segments()).collect();
     let found = Arc::new(durations::find(config, tokenizer, &wanted)?);
     sets.into_iter().for_each(|set| set.freeze(found.clone()));
     Ok(found)

@@ -1,8 +1,14 @@
 //! Stages of the real pipeline slowed down on purpose, to see what a bottleneck looks like: `--simulate stage=delay`.
+//!
+//! Stages know of no delay. Each has a [`Hook`], which does nothing unless somebody asks for it, and calls it at the
+//! [`Moment`]s below; [`Delays::hook`] makes one that waits there, tests make their own.
 
+use crate::error::hinted;
 use crate::machine::ThreadClock;
+use crate::rng::Rng;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,7 +19,61 @@ const MOST_JITTER: f64 = 1.5;
 /// One step in so many is a long one.
 const LONG_STEP_EVERY: f64 = 4.0;
 /// One batch in so many is late.
-pub const HICCUP_EVERY: u64 = 8;
+const HICCUP_EVERY: u64 = 8;
+
+/// A point of the pipeline at which its hook is called, on the thread that does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The cache builder is about to read a recording.
+    ReadRecording,
+    /// The cache builder is about to decode a recording, which it has in memory.
+    DecodeRecording,
+    /// The cache builder is about to turn a text into tokens.
+    EncodeText,
+    /// A worker of the loader is about to make the batch of this number, counted from the start of the run.
+    MakeBatch(u64),
+    /// A worker of the loader holds the lock on the plan of batches, which all workers share.
+    PlanLocked,
+    /// A worker of the loader has just released that lock.
+    PlanReleased,
+    /// A worker of the loader is about to lay a batch: seed, epoch, batch in the epoch.
+    LayBatch([u64; 3]),
+    /// A worker of the loader is about to open a clip, as an utterance or as a reference, by its index in the cache.
+    OpenClip(usize),
+    /// A worker of the loader has opened a clip and is about to lay it into the batch as an utterance.
+    LayClip,
+    /// The feed copies a batch to the data device, between the two events of the copy.
+    CopyToData,
+    /// The feed makes features, between their two events.
+    MakeFeatures,
+    /// The feed takes a batch to the model device, between the two events of the transfer.
+    TransferToModel,
+    /// A step is about to ask for its first batch.
+    BeforeStep,
+    /// A step has its first batch; its first event has been recorded.
+    StepBegins,
+    /// Everything of a step is queued on its device; its last event has yet to be recorded.
+    StepEnds { seed: u64, number: u64 },
+}
+
+/// What is called at every [`Moment`] of the stages that it is given to; nothing by default. A panic in it is a panic of
+/// the stage.
+#[derive(Clone, Default)]
+pub struct Hook(Option<Arc<dyn Fn(Moment) + Send + Sync>>);
+
+impl Hook {
+    pub const NONE: Hook = Hook(None);
+
+    pub fn new(call: impl Fn(Moment) + Send + Sync + 'static) -> Self {
+        Hook(Some(Arc::new(call)))
+    }
+
+    pub fn at(&self, moment: Moment) {
+        if let Some(call) = &self.0 {
+            call(moment);
+        }
+    }
+}
 
 /// What each stage takes besides its own work; nothing unless it is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -74,12 +134,12 @@ enum Amount {
 }
 
 impl Delays {
-    /// All that were asked for; none twice.
-    pub fn of(asked: &[Delay]) -> Result<Delays, String> {
+    /// Delays of all stages that were asked for; an error where one is asked for twice.
+    pub fn of(asked: &[Delay]) -> anyhow::Result<Delays> {
         let mut delays = Delays::default();
         for (index, Delay { stage, amount }) in asked.iter().enumerate() {
             if asked[..index].iter().any(|before| before.stage == *stage) {
-                return Err(format!("--simulate {stage} is given twice\nhint: give each stage one delay"));
+                return Err(hinted(format!("--simulate {stage} is given twice"), "give each stage one delay"));
             }
             match (*amount, STAGES.iter().find(|(name, ..)| name == stage)) {
                 (Amount::Time(time), Some((.., place))) => *place(&mut delays) = time,
@@ -90,16 +150,61 @@ impl Delays {
         Ok(delays)
     }
 
-    /// The delay of one batch by its number.
-    pub fn hiccup_of(&self, batch: u64) -> Duration {
-        if batch % HICCUP_EVERY == HICCUP_EVERY - 1 { self.hiccup } else { Duration::ZERO }
+    /// A hook that takes these delays. The step is timed by the host's clock, as a step on the CPU is.
+    pub fn hook(self) -> Hook {
+        if self == Delays::default() {
+            return Hook::default();
+        }
+        let step_began = Mutex::new(Instant::now());
+        Hook::new(move |moment| match moment {
+            Moment::StepBegins => *step_began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now(),
+            Moment::StepEnds { seed, number } => {
+                let took = step_began.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+                work(self.longer_step(took, seed, number));
+            }
+            other => self.take(other),
+        })
     }
 
-    /// How much longer a step takes whose own work took `took`; `draw` is from 0 up to 1.
+    /// What a moment takes, but for those of a step.
+    fn take(&self, moment: Moment) {
+        match moment {
+            Moment::ReadRecording => wait(self.disk),
+            Moment::DecodeRecording => work(self.decode),
+            Moment::LayClip => {
+                wait(self.disk);
+                work(self.decode);
+            }
+            Moment::EncodeText => work(self.text),
+            Moment::MakeBatch(number) => {
+                wait(if number % HICCUP_EVERY == HICCUP_EVERY - 1 { self.hiccup } else { Duration::ZERO });
+                work(self.load);
+            }
+            Moment::PlanLocked => wait(self.lock),
+            Moment::PlanReleased => hand_over(self.lock),
+            Moment::CopyToData => wait(self.copy),
+            Moment::MakeFeatures => wait(self.features),
+            Moment::TransferToModel => wait(self.transfer),
+            Moment::BeforeStep => wait(self.gap),
+            Moment::LayBatch(_) | Moment::OpenClip(_) | Moment::StepBegins | Moment::StepEnds { .. } => {}
+        }
+    }
+
+    /// Whether steps take longer than their own work.
+    pub fn slows_steps(&self) -> bool {
+        !self.step.is_zero() || self.step_jitter > 0.0
+    }
+
+    /// How much longer the step of this number takes, whose own work took `took`.
+    pub fn longer_step(&self, took: Duration, seed: u64, number: u64) -> Duration {
+        self.longer(took, Rng::new(&[seed, number, u64::MAX]).unit())
+    }
+
+    /// `draw` is from 0 up to 1.
     ///
     /// One step in four is 1 + k times as long. Then the mean is 1 + k/4 and the deviation k·√3/4, so a coefficient of
     /// variation c takes k = c ÷ (√3/4 − c/4).
-    pub fn longer_step(&self, took: Duration, draw: f64) -> Duration {
+    fn longer(&self, took: Duration, draw: f64) -> Duration {
         let is_long = draw < 1.0 / LONG_STEP_EVERY;
         let k = self.step_jitter * LONG_STEP_EVERY / (3f64.sqrt() - self.step_jitter);
         self.step + if is_long { (took + self.step).mul_f64(k) } else { Duration::ZERO }
@@ -177,7 +282,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// Waits as a disk or a bus makes one wait: the core is free for others.
-pub fn wait(delay: Duration) {
+fn wait(delay: Duration) {
     if !delay.is_zero() {
         sleep(delay);
     }
@@ -185,14 +290,14 @@ pub fn wait(delay: Duration) {
 
 /// Leaves a lock that was held on purpose to whoever waits for it: the standard lock is not fair, and one worker that
 /// comes back at once would keep it from the others.
-pub fn hand_over(held: Duration) {
+fn hand_over(held: Duration) {
     if !held.is_zero() {
         sleep(Duration::from_millis(1));
     }
 }
 
 /// Works as a decoder works: a core is taken for so long, however long it takes to get one.
-pub fn work(delay: Duration) {
+fn work(delay: Duration) {
     if delay.is_zero() {
         return;
     }
@@ -237,7 +342,7 @@ mod tests {
         assert!(error("step-jitter=3ms").contains("like 40%"));
         assert!(error("step-jitter=400%").contains("between 0% and 150%"));
         let twice = Delays::of(&[parse("disk=1ms").unwrap(), parse("disk=2ms").unwrap()]).unwrap_err();
-        assert!(twice.contains("disk is given twice"));
+        assert!(twice.to_string().contains("disk is given twice"));
     }
 
     proptest! {
@@ -265,7 +370,7 @@ mod tests {
             let delays = Delays { step_jitter: f64::from(percent) / 100.0, step: Duration::from_millis(3), ..Delays::default() };
             let mut rng = Rng::new(&[seed]);
             let took = Duration::from_millis(7);
-            let steps: Spread = (0..4_000).map(|_| (took + delays.longer_step(took, rng.unit())).as_secs_f64()).collect();
+            let steps: Spread = (0..4_000).map(|_| (took + delays.longer(took, rng.unit())).as_secs_f64()).collect();
             prop_assert!((steps.cv() / delays.step_jitter - 1.0).abs() < 0.12, "{} {}", steps.cv(), delays.step_jitter);
         }
     }

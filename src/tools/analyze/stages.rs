@@ -3,12 +3,12 @@
 use crate::feed::{Delivery, Features, Interval, MelStats, Purpose, Roles, allocate, block_tensor};
 use crate::run::{RunContext, start_feed, start_loader};
 use anyhow::{Context, Result};
-use host::cache::{self, Work};
+use host::cache::{self, BuildSeconds};
 use host::config::CacheContent;
 use host::corpus::Utterance;
-use host::dataset::Prepared;
-use host::loader::{Budget, Dataset, Limits, Position, plan};
-use host::simulate;
+use host::dataset::TrainingData;
+use host::loader::{Budget, ClipLimits, Dataset, Position, plan};
+use host::simulate::Moment;
 use host::telemetry::Spread;
 use host::text::Tokenizer;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Built {
     pub clips: usize,
     pub audio_seconds: f64,
     pub workers: usize,
-    pub work: Work,
+    pub work: BuildSeconds,
 }
 
 impl Built {
@@ -88,7 +88,7 @@ pub fn build(context: &RunContext, utterances: &[Utterance], content: CacheConte
     let mut config = context.config.clone();
     (config.data.enable_caching, config.data.cache_content) = (false, content);
     let (tokenizer, quiet) = (&context.data.tokenizer, |_| ());
-    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.delays)?;
+    let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.hook)?;
     let workers = config.data.reading_workers();
     Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
 }
@@ -101,7 +101,7 @@ pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cach
     let mut clock = Clock::start(seconds);
     for utterance in utterances.iter().take_while(|_| clock.goes_on()) {
         let start = Instant::now();
-        simulate::work(context.delays.text);
+        context.hook.at(Moment::EncodeText);
         let language = tokenizer.language(&utterance.text, utterance.language.as_deref().unwrap_or(fallback));
         let _ = std::hint::black_box(tokenizer.encode(&utterance.text, language)?);
         cold_ms.add(ms(start.elapsed()));
@@ -123,7 +123,7 @@ pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<Draine
     let loader = start_loader(&RunContext { config: &config, ..*context }, Position::default())?;
     let take = || -> Result<Duration> {
         let batch = loader.next().context("every loader worker has ended")??;
-        let wall = batch.making.wall;
+        let wall = batch.timing.wall;
         loader.recycle(batch.block);
         Ok(wall)
     };
@@ -152,7 +152,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
         let staged = block_tensor(&*host.block).to_device(device);
         let once = || -> Result<f64> {
             let (_, span) = Interval::of(device, || {
-                simulate::wait(context.delays.features);
+                context.hook.at(Moment::MakeFeatures);
                 Ok::<_, torchx::Error>(tch::no_grad(|| features.batch(&staged, &host.position)))
             })?;
             span.end.wait()?;
@@ -186,7 +186,7 @@ pub fn drain(context: &RunContext, seconds: f64) -> Result<Drained> {
     deliveries.last().map(|delivery| delivery.arrived.wait()).transpose()?;
     drained.batches_per_second = deliveries.len() as f64 / start.elapsed().as_secs_f64();
     for Delivery { trace, .. } in &deliveries {
-        drained.load_ms.add(ms(trace.making.wall));
+        drained.load_ms.add(ms(trace.timing.wall));
         trace.to_device.as_ref().and_then(Interval::ms).into_iter().for_each(|ms| drained.copy_ms.add(ms));
         trace.features.ms().into_iter().for_each(|ms| drained.features_ms.add(ms));
         trace.transfer.ms().into_iter().for_each(|ms| drained.transfer_ms.add(ms));
@@ -219,9 +219,9 @@ pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<Waiti
 }
 
 /// The same data path over the clips of a small cache, in batches of the same size.
-pub fn over<'a>(context: &RunContext<'a>, cache: cache::Cache) -> Result<Prepared> {
+pub fn over<'a>(context: &RunContext<'a>, cache: cache::Cache) -> Result<TrainingData> {
     let (config, data) = (context.config, context.data);
-    let (train, _) = Dataset::new(cache, &data.tokenizer, &Limits::of(config))?;
+    let (train, _) = Dataset::new(cache, &data.tokenizer, &ClipLimits::of(config))?;
     anyhow::ensure!(!train.lengths().is_empty(), "none of the clips that were tried is within the limits of this run");
     let budget = if data.budget.padded { data.budget } else { Budget::of_frames(train.lengths(), data.budget.frames) };
     Ok(data.with(Arc::new(train), budget))

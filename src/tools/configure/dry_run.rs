@@ -4,7 +4,7 @@ use crate::run::RunContext;
 use crate::tools::measure::{Rig, Watched};
 use anyhow::{Context, Result};
 use host::config::Config;
-use host::dataset::Prepared;
+use host::dataset::TrainingData;
 use host::loader::Budget;
 use serde::Serialize;
 use std::fs;
@@ -81,7 +81,7 @@ pub fn dry_run(context: &RunContext, config: &Config, budget: Budget, seconds: f
 }
 
 /// The same over other clips.
-pub fn dry_run_over(context: &RunContext, config: &Config, data: &Prepared, seconds: f64) -> Result<Trial> {
+pub fn dry_run_over(context: &RunContext, config: &Config, data: &TrainingData, seconds: f64) -> Result<Trial> {
     let began = Instant::now();
     let device = context.roles.model;
     forget_peak(device)?;

@@ -181,8 +181,8 @@ mod tests {
     use super::*;
     use crate::feed::{Caps, Roles};
     use host::corpus;
-    use host::dataset::Known;
-    use host::simulate::Delays;
+    use host::dataset::KnownTokenizer;
+    use host::simulate::Hook;
     use host::tools::sample_corpus;
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
@@ -209,10 +209,11 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
         let mut config = Config::parse(TINY, Path::new("a.yaml")).unwrap();
         config.data.dataset_path = Some(corpus_dir.clone());
         let (stop, bar) = (AtomicBool::new(false), indicatif::ProgressBar::hidden());
-        let data = host::dataset::prepare(&config, Known::Nothing, &|_| (), &stop).unwrap();
+        let data = host::dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop, &Hook::NONE).unwrap();
         let (roles, caps) = (Roles { data: Device::Cpu, model: Device::Cpu }, Caps::default());
-        let (began, delays) = (Instant::now(), Delays::default());
-        let context = RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, delays };
+        let began = Instant::now();
+        let context =
+            RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
         let host_limit = Some(HostLimit { mib: 1.0 });
         let options = Options { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
         let utterances = corpus::read(&corpus_dir, &corpus::Options::default()).unwrap().utterances;

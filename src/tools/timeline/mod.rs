@@ -124,11 +124,11 @@ impl Timeline {
         for (index, (_, done)) in steps.iter().enumerate() {
             let on = |device, span: &Interval| (axis.at(device, &span.start), axis.at(device, &span.end));
             for delivery in &done.deliveries {
-                let Trace { making, asked, load_wait, to_device, features, transfer, .. } = &delivery.trace;
+                let Trace { timing, asked, load_wait, to_device, features, transfer, .. } = &delivery.trace;
                 let host =
                     |start: Instant, time: Duration| (Some(axis.at_host(start)), Some(axis.at_host(start + time)));
                 let parts = [
-                    (Track::Worker(making.worker), host(making.start, making.wall)),
+                    (Track::Worker(timing.worker), host(timing.start, timing.wall)),
                     (Track::Wait, host(*asked, *load_wait)),
                     (Track::Copy, to_device.as_ref().map_or((None, None), |span| on(data, span))),
                     (Track::Features, on(data, features)),

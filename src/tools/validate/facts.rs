@@ -3,11 +3,12 @@
 use crate::feed::{COPIES_IN_FLIGHT, Roles};
 use anyhow::{Context, Result};
 use host::audio;
-use host::cache::{self, Settings};
+use host::cache::{self, FeatureSettings};
 use host::config::Config;
 use host::corpus::{self, Utterance};
-use host::dataset::{self, Known};
+use host::dataset::{self, KnownTokenizer};
 use host::loader::plan;
+use host::simulate::Hook;
 use host::tools::devices::{self, Path as Link};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -166,7 +167,7 @@ fn speech(config: &Config) -> Result<Speech> {
 
 /// 16-bit samples, or bands in half precision at every hop.
 fn sound_bytes(config: &Config, seconds: f64) -> u64 {
-    let settings = Settings::new(config);
+    let settings = FeatureSettings::new(config);
     let values = seconds * f64::from(settings.rate_hz);
     let values = settings.mel.map_or(values, |mel| values / mel.hop_samples as f64 * mel.n_mels as f64);
     (values * 2.0) as u64
@@ -190,7 +191,7 @@ fn guess_seconds(utterances: &[Utterance]) -> Result<(usize, f64)> {
 
 /// The batches of the first epoch, and the seconds that train. The cache is complete: this opens it and no more.
 fn planned(config: &Config) -> Result<(Planned, f64)> {
-    let data = dataset::prepare(config, Known::Nothing, &|_| (), &AtomicBool::new(false))?;
+    let data = dataset::prepare(config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
     let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
     let blocks = (config.data.loader_workers() + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);

@@ -1,23 +1,26 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
 use super::digest::Digest;
-use super::draft::Draft;
+use super::features::{Extracted, FeatureExtractor};
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
-use super::make::{Made, Source};
-use super::roster::{self, Entry};
-use super::settings::{Form, Settings};
-use super::sound::{Kept, Maker};
-use super::writer::{Sealed, Writer};
-use super::{Error, Failure, Progress, Work};
+use super::make::{BuiltClip, ClipBuilder};
+use super::settings::{AudioForm, FeatureSettings};
+use super::table::{self, TableEntry};
+use super::table_writer::TableWriter;
+use super::writer::{FinishedShard, Writer};
+use super::{BuildSeconds, Error, Failure, Progress};
 use crate::corpus::Utterance;
-use crate::simulate::Delays;
+use crate::simulate::Hook;
+use crate::telemetry::queue::{Backlog, Queue};
 use crate::text::Tokenizer;
 use rayon::prelude::*;
-use std::collections::{HashSet, VecDeque};
+use std::any::Any;
+use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, scope};
 use std::time::Instant;
 
 /// Clips begun per worker before the first is written: enough work to last while a shard is written.
@@ -26,12 +29,12 @@ const AHEAD_PER_WORKER: usize = 16;
 const WAITING_BYTES: usize = 64 << 20;
 
 /// Everything that decides what is built.
-pub(super) struct Job<'a> {
+pub(super) struct BuildJob<'a> {
     pub utterances: &'a [Utterance],
     pub tokenizer: &'a Tokenizer,
-    pub settings: &'a Settings,
-    pub form: Form,
-    /// Of utterances that name none.
+    pub settings: &'a FeatureSettings,
+    pub form: AudioForm,
+    /// Language of utterances that name none.
     pub language: &'a str,
     /// Folder of these settings.
     pub dir: PathBuf,
@@ -39,14 +42,14 @@ pub(super) struct Job<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
-    /// How many recordings are held against their stamps before the cache is relied on.
+    /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
-    pub delays: Delays,
+    pub hook: &'a Hook,
 }
 
-impl Job<'_> {
+impl BuildJob<'_> {
     pub(super) fn identity(&self) -> Identity {
         Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base)
     }
@@ -54,16 +57,16 @@ impl Job<'_> {
 
 /// What was made, in clips.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
-    /// With sound.
+pub(super) struct BuildCounts {
+    /// Clips whose sound was made.
     pub built: usize,
-    /// Whose sound was there.
+    /// Clips whose tokens were made and whose sound was there.
     pub encoded: usize,
-    pub work: Work,
+    pub work: BuildSeconds,
 }
 
 /// Makes what is missing and writes the table of the corpus. Whatever ends it, clips that were finished are kept.
-pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
+pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Error> {
     let start = Instant::now();
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
@@ -72,33 +75,33 @@ pub(super) fn run(job: &Job, folder: &mut Folder) -> Result<Counts, Error> {
     let find = |(utterance, text): (&Utterance, &Digest)| {
         memory.entry(&folder::absolute(&job.base, utterance), text, &folder.places)
     };
-    let entries: Vec<Option<Entry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
+    let entries: Vec<Option<TableEntry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
-    let mut sink = Sink::new(job, entries, missing.len());
-    let (maker, desks) = (Maker::new(job.settings), Default::default());
-    let source = Source { job, maker, memory: &memory, texts: &texts, folder, desks, spent: Default::default() };
-    let made = produce(&source, &missing, &mut sink);
+    let mut output = BuildOutput::new(job, entries, missing.len());
+    let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
+    let source = ClipBuilder { job, maker, memory: &memory, texts: &texts, folder, buffers, spent: Default::default() };
+    let made = produce(&source, &missing, &mut output);
     let spent = source.spent();
-    let made = made.and(sink.seal());
-    let Sink { entries, shards, counts, .. } = sink;
+    let made = made.and(output.seal());
+    let BuildOutput { entries, shards, counts, .. } = output;
     for shard in shards {
         folder.add_sealed(shard)?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
-    let work = Work { wall: start.elapsed().as_secs_f64(), ..spent };
-    made.and(saved).map(|()| Counts { work, ..counts })
+    let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
+    made.and(saved).map(|()| BuildCounts { work, ..counts })
 }
 
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.
-fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str) -> Result<(), Error> {
+fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerprint: &str) -> Result<(), Error> {
     let is_there =
-        |entry: &&Entry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
+        |entry: &&TableEntry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
     let done = job.utterances.iter().zip(entries).filter_map(|(u, e)| Some((u, e.as_ref().filter(is_there)?)));
-    let (utterances, entries): (Vec<&Utterance>, Vec<&Entry>) = done.unzip();
+    let (utterances, entries): (Vec<&Utterance>, Vec<&TableEntry>) = done.unzip();
     if utterances.is_empty() && !job.utterances.is_empty() {
         return Ok(());
     }
-    let draft = Draft {
+    let writer = TableWriter {
         utterances: &utterances,
         entries: &entries,
         base: &job.base,
@@ -107,70 +110,131 @@ fn save(job: &Job, folder: &Folder, entries: &[Option<Entry>], fingerprint: &str
         shards: &folder.shards,
         places: &folder.places,
     };
-    draft.write(&job.dir)?;
+    writer.write(&job.dir)?;
     let tables = folder::tables(&job.dir)?;
-    for old in tables.iter().rev().skip(roster::KEPT) {
+    for old in tables.iter().rev().skip(table::KEPT) {
         let _ = std::fs::remove_file(old);
     }
     Ok(())
 }
 
-/// Workers make clips; this thread takes them in order and writes. The window between the two bounds memory.
-fn produce(source: &Source, missing: &[usize], sink: &mut Sink) -> Result<(), Error> {
-    let job = source.job;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(job.workers).build()?;
-    let waiting_bytes = &AtomicUsize::new(0);
-    pool.in_place_scope(|scope| {
-        let mut window: VecDeque<(usize, Receiver<Made>)> = VecDeque::new();
-        let waiting = || waiting_bytes.load(Ordering::Relaxed);
-        let full = |begun: usize| begun >= job.workers * AHEAD_PER_WORKER || waiting() > WAITING_BYTES;
-        for &index in missing {
-            while !window.is_empty() && full(window.len()) {
-                sink.take(window.pop_front(), waiting_bytes)?;
-            }
-            if job.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let (send, receive) = sync_channel(1);
-            scope.spawn(move |_| {
-                let made = source.make(index);
-                waiting_bytes.fetch_add(made.bytes(), Ordering::Relaxed);
-                // Nobody receives after an error; the clip is then lost, as it should be.
-                let _ = send.send(made);
-            });
-            window.push_back((index, receive));
+/// Workers make clips; this thread takes them in order and writes. The queue between the two bounds memory.
+fn produce(source: &ClipBuilder, missing: &[usize], output: &mut BuildOutput) -> Result<(), Error> {
+    let workers = source.job.workers.min(missing.len());
+    let queue = &Queue::new(ClipQueue::new(missing.len(), workers * AHEAD_PER_WORKER));
+    scope(|scope| {
+        // Whatever ends the taking ends the workers, which the scope waits for.
+        let _closing = Closing(queue);
+        for _ in 0..workers {
+            let work = || work(source, missing, queue);
+            Builder::new().name("cache".into()).spawn_scoped(scope, work).map_err(Error::Workers)?;
         }
-        while !window.is_empty() {
-            sink.take(window.pop_front(), waiting_bytes)?;
+        while let Some((number, made)) = queue.consume(ClipQueue::take) {
+            output.take(missing[number], made.unwrap_or_else(|panic| resume_unwind(panic)))?;
         }
-        sink.check_stopped()
+        output.check_stopped()
     })
 }
 
+/// A worker thread.
+fn work(source: &ClipBuilder, missing: &[usize], queue: &Queue<ClipQueue>) {
+    let stop = || source.job.stop.load(Ordering::Relaxed);
+    while let Some(number) = queue.produce(|clips| clips.begin(stop())) {
+        let made = catch_unwind(AssertUnwindSafe(|| source.make(missing[number])));
+        queue.put(|clips| clips.put(number, made));
+    }
+    queue.change(|_| ()); // who takes may wait for a clip that nobody begins
+}
+
+/// Clips under way, by number: begun in turn, finished in any order, taken in turn.
+struct ClipQueue {
+    total: usize,
+    /// Clips that may be begun before the first of them is taken.
+    ahead: usize,
+    begun: usize,
+    taken: usize,
+    made: BTreeMap<usize, Finished>,
+    /// Sound that waits to be taken.
+    waiting_bytes: usize,
+    /// No clip is begun any more.
+    closed: bool,
+}
+
+/// A clip, or what a worker panicked with.
+type Finished = Result<BuiltClip, Box<dyn Any + Send>>;
+
+impl ClipQueue {
+    fn new(total: usize, ahead: usize) -> Self {
+        let made = BTreeMap::new();
+        ClipQueue { total, ahead, begun: 0, taken: 0, made, waiting_bytes: 0, closed: total == 0 }
+    }
+
+    /// For a worker; it waits where there is no room. Some(None): there is nothing left to do.
+    fn begin(&mut self, stop: bool) -> Option<Option<usize>> {
+        self.closed |= stop || self.begun == self.total;
+        if self.closed {
+            return Some(None);
+        }
+        let under_way = self.begun - self.taken;
+        if under_way > 0 && (under_way >= self.ahead || self.waiting_bytes > WAITING_BYTES) {
+            return None;
+        }
+        self.begun += 1;
+        Some(Some(self.begun - 1))
+    }
+
+    fn put(&mut self, number: usize, made: Finished) {
+        self.waiting_bytes += made.as_ref().map_or(0, BuiltClip::bytes);
+        self.made.insert(number, made);
+    }
+
+    /// For who writes; it waits for the next clip in turn. Some(None): none is left.
+    fn take(&mut self) -> Option<Option<(usize, Finished)>> {
+        if self.closed && self.taken == self.begun {
+            return Some(None);
+        }
+        let made = self.made.remove(&self.taken)?;
+        self.waiting_bytes -= made.as_ref().map_or(0, BuiltClip::bytes);
+        self.taken += 1;
+        Some(Some((self.taken - 1, made)))
+    }
+}
+
+impl Backlog for ClipQueue {
+    fn ready(&self) -> usize {
+        self.made.len()
+    }
+}
+
+struct Closing<'a>(&'a Queue<ClipQueue>);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.change(|clips| clips.closed = true);
+    }
+}
+
 /// Where finished clips go, in corpus order.
-struct Sink<'a> {
-    job: &'a Job<'a>,
+struct BuildOutput<'a> {
+    job: &'a BuildJob<'a>,
     writer: Writer,
-    entries: Vec<Option<Entry>>,
-    shards: Vec<Sealed>,
+    entries: Vec<Option<TableEntry>>,
+    shards: Vec<FinishedShard>,
     written: HashSet<Digest>,
     failures: Vec<Failure>,
-    counts: Counts,
+    counts: BuildCounts,
     done: usize,
     total: usize,
 }
 
-impl<'a> Sink<'a> {
-    fn new(job: &'a Job, entries: Vec<Option<Entry>>, total: usize) -> Self {
+impl<'a> BuildOutput<'a> {
+    fn new(job: &'a BuildJob, entries: Vec<Option<TableEntry>>, total: usize) -> Self {
         let writer = Writer::new(&job.dir, job.settings);
         let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
-        Sink { job, writer, entries, shards, written, failures, counts: Counts::default(), done: 0, total }
+        BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
     }
 
-    fn take(&mut self, next: Option<(usize, Receiver<Made>)>, waiting_bytes: &AtomicUsize) -> Result<(), Error> {
-        // A worker that panicked sends nothing; the pool passes its panic on.
-        let Some((index, Ok(made))) = next.map(|(index, receive)| (index, receive.recv())) else { return Ok(()) };
-        waiting_bytes.fetch_sub(made.bytes(), Ordering::Relaxed);
+    fn take(&mut self, index: usize, made: BuiltClip) -> Result<(), Error> {
         match &made.entry.outcome {
             Ok(ready) => self.keep(&ready.source, made.sound, made.encoded)?,
             Err(reason) => self.fail(index, reason.clone())?,
@@ -182,7 +246,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    fn keep(&mut self, source: &Digest, sound: Option<Kept>, encoded: bool) -> Result<(), Error> {
+    fn keep(&mut self, source: &Digest, sound: Option<Extracted>, encoded: bool) -> Result<(), Error> {
         let Some(kept) = sound else {
             self.counts.encoded += usize::from(encoded);
             return Ok(());
@@ -202,7 +266,7 @@ impl<'a> Sink<'a> {
         if self.failures.len() <= max_failures {
             return Ok(());
         }
-        Err(Error::TooManyFailures { failures: std::mem::take(&mut self.failures), max_failures })
+        Err(Error::too_many(std::mem::take(&mut self.failures), max_failures))
     }
 
     fn seal(&mut self) -> Result<(), Error> {

@@ -1,13 +1,13 @@
 //! The clips of a corpus, in its order, as slices into mapped files.
 
-use super::build::Job;
-use super::durations::Stretch;
+use super::build::BuildJob;
+use super::durations::ClipSegment;
+use super::features::ClipAudio;
+use super::file_stat::FileStat;
 use super::identity::Identity;
-use super::roster::Roster;
-use super::settings::Form;
-use super::shard::{Place, Shard};
-use super::sound::Sound;
-use super::stamp::Stamp;
+use super::settings::AudioForm;
+use super::shard::{Shard, ShardLocation};
+use super::table::CorpusTable;
 use super::{Error, Failure};
 use crate::corpus::Utterance;
 use rayon::prelude::*;
@@ -28,7 +28,7 @@ pub struct Cache {
     files: Arc<Files>,
     /// Rows of the table, in its order: all that have features, or a part of them.
     rows: Vec<u32>,
-    form: Form,
+    form: AudioForm,
     /// What relative paths of recordings start from.
     base: PathBuf,
 }
@@ -38,13 +38,13 @@ pub struct Cache {
 pub struct Clip<'a> {
     pub id: &'a str,
     pub tokens: &'a [i32],
-    pub sound: Sound<'a>,
+    pub sound: ClipAudio<'a>,
     pub speaker: &'a str,
     pub language: &'a str,
 }
 
 struct Files {
-    roster: Roster,
+    table: CorpusTable,
     shards: Vec<Shard>,
     /// Rows whose checksums were compared.
     checked: Vec<AtomicBool>,
@@ -54,18 +54,18 @@ struct Files {
 
 impl Cache {
     /// None when there is no whole table, or its shards changed since it was written.
-    pub(super) fn open(job: &Job, corpus: &Identity) -> Option<Self> {
-        let roster = Roster::find(&job.dir, corpus)?;
-        let shard = |(name, stamp): &(String, [i64; 3])| {
+    pub(super) fn open(job: &BuildJob, corpus: &Identity) -> Option<Self> {
+        let table = CorpusTable::find(&job.dir, corpus)?;
+        let shard = |(name, stat): &(String, [i64; 3])| {
             let shard = Shard::open(&job.dir.join(name), job.form).ok()?;
-            let Stamp { bytes, modified_ns, changed_ns } = shard.stamp;
-            (*stamp == [bytes, modified_ns, changed_ns]).then_some(shard)
+            let FileStat { bytes, modified_ns, changed_ns } = shard.stat;
+            (*stat == [bytes, modified_ns, changed_ns]).then_some(shard)
         };
-        let shards = roster.about.shards.iter().map(shard).collect::<Option<Vec<_>>>()?;
-        let rows = (0..roster.len()).filter(|&row| roster.failure(row).is_none()).map(|row| row as u32).collect();
-        let checked = (0..roster.len()).map(|_| AtomicBool::new(false)).collect();
-        roster.touch();
-        let files = Arc::new(Files { roster, shards, checked, all_current: AtomicBool::new(false) });
+        let shards = table.about.shards.iter().map(shard).collect::<Option<Vec<_>>>()?;
+        let rows = (0..table.len()).filter(|&row| table.failure(row).is_none()).map(|row| row as u32).collect();
+        let checked = (0..table.len()).map(|_| AtomicBool::new(false)).collect();
+        table.touch();
+        let files = Arc::new(Files { table, shards, checked, all_current: AtomicBool::new(false) });
         Some(Cache { files, rows, form: job.form, base: job.base.clone() })
     }
 
@@ -81,49 +81,49 @@ impl Cache {
     pub fn part(&self, utterances: &[Utterance]) -> Self {
         let named = utterances.iter().map(|u| (u.id.as_str(), self.base.join(&u.audio).into_os_string()));
         let wanted: HashSet<(&str, OsString)> = named.collect();
-        let roster = &self.files.roster;
-        let name = |row: usize| (roster.id(row), roster.audio(row).as_os_str().to_owned());
+        let table = &self.files.table;
+        let name = |row: usize| (table.id(row), table.audio(row).as_os_str().to_owned());
         let rows = self.rows.iter().copied().filter(|&row| wanted.contains(&name(row as usize))).collect();
         Cache { rows, ..self.clone() }
     }
 
-    /// At its first use, a clip is held against its checksum, and its recording against its stamp unless that was done
+    /// At its first use, a clip is held against its checksum, and its recording against its stat unless that was done
     /// before. What is damaged is deleted and what is outdated is noted, so that the next run makes it again. Both are
     /// errors in this one: every plan of the run counts on the clip.
     pub fn clip(&self, index: usize) -> Result<Clip<'_>, Error> {
         let (files, row) = (&*self.files, self.rows[index] as usize);
-        let roster = &files.roster;
+        let table = &files.table;
         let is_new = !files.checked[row].load(Ordering::Relaxed);
         let sound = files.sound(row, self.form, is_new).ok_or_else(|| files.remove_damaged(row))?;
         if is_new {
             files.check_recording(row)?;
             files.checked[row].store(true, Ordering::Relaxed);
         }
-        let (id, speaker, language) = (roster.id(row), roster.speaker(row), roster.language(row));
-        Ok(Clip { id, tokens: roster.tokens(row), sound, speaker, language })
+        let (id, speaker, language) = (table.id(row), table.speaker(row), table.language(row));
+        Ok(Clip { id, tokens: table.tokens(row), sound, speaker, language })
     }
 
     /// Name and recording of a clip.
     pub fn source(&self, index: usize) -> (&str, &Path) {
-        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
-        (roster.id(row), roster.audio(row))
+        let (table, row) = (&self.files.table, self.rows[index] as usize);
+        (table.id(row), table.audio(row))
     }
 
     /// Names a part of a clip by what it is made of.
-    pub fn stretch(&self, index: usize, frames: Range<u32>, tokens: Range<u32>) -> Stretch {
-        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
-        Stretch::new(roster.source(row), roster.text(row), frames, tokens)
+    pub fn segment(&self, index: usize, frames: Range<u32>, tokens: Range<u32>) -> ClipSegment {
+        let (table, row) = (&self.files.table, self.rows[index] as usize);
+        ClipSegment::new(table.source(row), table.text(row), frames, tokens)
     }
 
     /// Speaker and language of a clip, without touching its sound.
     pub fn voice(&self, index: usize) -> (&str, &str) {
-        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
-        (roster.speaker(row), roster.language(row))
+        let (table, row) = (&self.files.table, self.rows[index] as usize);
+        (table.speaker(row), table.language(row))
     }
 
     /// Length of a clip, without touching its sound.
     pub fn samples(&self, index: usize) -> usize {
-        self.files.roster.place(self.rows[index] as usize).samples as usize
+        self.files.table.place(self.rows[index] as usize).samples as usize
     }
 
     /// Mel frames of a clip: one at each hop from the first sample to the last (`librosa` with `center=True`).
@@ -147,13 +147,13 @@ impl Cache {
 
     /// Length of a clip's text, without touching it.
     pub fn tokens(&self, index: usize) -> usize {
-        self.files.roster.token_count(self.rows[index] as usize)
+        self.files.table.token_count(self.rows[index] as usize)
     }
 
     /// Whether recordings look as they did when their features were made: all, or so many that lie evenly spread.
     pub(super) fn is_current(&self, looked_at: usize) -> bool {
-        let (roster, rows) = (&self.files.roster, self.files.roster.len());
-        if (0..rows).any(|row| roster.stamp(row) == Stamp::NEVER) {
+        let (table, rows) = (&self.files.table, self.files.table.len());
+        if (0..rows).any(|row| table.stat(row) == FileStat::NEVER) {
             return false;
         }
         if looked_at == 0 {
@@ -171,39 +171,39 @@ impl Cache {
     }
 
     pub(super) fn failures(&self) -> Vec<Failure> {
-        let roster = &self.files.roster;
+        let table = &self.files.table;
         let failure = |row| {
-            let reason = roster.failure(row)?.to_owned();
-            Some(Failure { id: roster.id(row).to_owned(), path: roster.audio(row).to_owned(), reason })
+            let reason = table.failure(row)?.to_owned();
+            Some(Failure { id: table.id(row).to_owned(), path: table.audio(row).to_owned(), reason })
         };
-        (0..roster.len()).filter_map(failure).collect()
+        (0..table.len()).filter_map(failure).collect()
     }
 }
 
 impl Files {
     /// Compares checksums where the clip is new to this run.
-    fn sound(&self, row: usize, form: Form, is_new: bool) -> Option<Sound<'_>> {
-        let Place { shard, offset, samples, checksum } = self.roster.place(row);
+    fn sound(&self, row: usize, form: AudioForm, is_new: bool) -> Option<ClipAudio<'_>> {
+        let ShardLocation { shard, offset, samples, checksum } = self.table.place(row);
         let sound = self.shards.get(shard as usize)?.sound(offset, form.values(samples as usize))?;
         (!is_new || sound.checksum() == checksum).then_some(sound)
     }
 
     fn is_current(&self, row: usize) -> bool {
-        Stamp::of(self.roster.audio(row)) == self.roster.stamp(row)
+        FileStat::of(self.table.audio(row)) == self.table.stat(row)
     }
 
     fn check_recording(&self, row: usize) -> Result<(), Error> {
         if self.all_current.load(Ordering::Relaxed) || self.is_current(row) {
             return Ok(());
         }
-        let _ = fs::write(self.roster.path.with_file_name(OUTDATED), []);
-        Err(Error::Outdated { path: self.roster.audio(row).to_owned(), id: self.roster.id(row).to_owned() })
+        let _ = fs::write(self.table.path.with_file_name(OUTDATED), []);
+        Err(Error::outdated(self.table.audio(row), self.table.id(row)))
     }
 
     fn remove_damaged(&self, row: usize) -> Error {
-        let shard = self.shards.get(self.roster.place(row).shard as usize);
-        let path = shard.map_or(&self.roster.path, |shard| &shard.path).clone();
+        let shard = self.shards.get(self.table.place(row).shard as usize);
+        let path = shard.map_or(&self.table.path, |shard| &shard.path).clone();
         let _ = fs::remove_file(&path);
-        Error::Damaged { path, id: self.roster.id(row).to_owned() }
+        Error::damaged(path, self.table.id(row))
     }
 }

@@ -34,7 +34,7 @@ impl Digest {
     }
 }
 
-/// Of a clip, which lies beside others that have one each.
+/// Checksum of a clip, which lies beside others that have one each.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }

@@ -8,8 +8,8 @@
 use super::digest::{self, Digest, Hasher};
 use super::identity::field;
 use super::output::Output;
-use super::settings::Settings;
-use super::{Error, Progress, folder, kept_dir, map, stamp};
+use super::settings::FeatureSettings;
+use super::{Error, Progress, file_stat, folder, kept_dir, map};
 use crate::config::Config;
 use crate::text::Tokenizer;
 use arrow_array::cast::AsArray;
@@ -29,24 +29,24 @@ use std::sync::atomic::AtomicBool;
 pub(super) const TEMPORARY: &str = "durations.tmp";
 /// Raised when older programs could not read what newer ones write.
 const FORMAT: u32 = 1;
-/// As many as tables of corpora.
-const KEPT: usize = super::roster::KEPT;
+/// Files of durations that are kept: as many as tables of corpora.
+const KEPT: usize = super::table::KEPT;
 /// Clips that an error message names.
 const NAMED: usize = 5;
 
-/// A stretch of a clip: which recording, which text, and which part of both. The language tag, token 0, is said before
-/// every stretch and is in no range.
+/// A segment of a clip: which recording, which text, and which part of both. The language tag, token 0, is said before
+/// every segment and is in no range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stretch {
+pub struct ClipSegment {
     source: Digest,
     text: Digest,
     frames: Range<u32>,
     tokens: Range<u32>,
 }
 
-impl Stretch {
+impl ClipSegment {
     pub(super) fn new(source: Digest, text: Digest, frames: Range<u32>, tokens: Range<u32>) -> Self {
-        Stretch { source, text, frames, tokens }
+        ClipSegment { source, text, frames, tokens }
     }
 
     /// Frames, and tokens with the tag.
@@ -55,18 +55,18 @@ impl Stretch {
     }
 }
 
-/// One stretch and what a voice found in it.
+/// One segment and what a voice found in it.
 #[derive(Clone, Debug)]
 pub struct Aligned {
     pub id: String,
-    pub stretch: Stretch,
+    pub segment: ClipSegment,
     /// Frames of each token, the tag's first.
     pub durations: Vec<i32>,
 }
 
 /// What the file says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct DurationsMetadata {
     format: u32,
     /// The tokenizer's fingerprint.
     tokenizer: String,
@@ -78,15 +78,15 @@ pub struct About {
 /// A file of durations, mapped.
 pub struct Durations {
     path: PathBuf,
-    about: About,
+    about: DurationsMetadata,
     list: ListArray,
-    rows: HashMap<Stretch, u32>,
+    rows: HashMap<ClipSegment, u32>,
 }
 
 impl Durations {
-    /// Frames of each token of a stretch.
-    pub fn of(&self, stretch: &Stretch) -> Option<&[i32]> {
-        let row = *self.rows.get(stretch)? as usize;
+    /// Frames of each token of a segment.
+    pub fn of(&self, segment: &ClipSegment) -> Option<&[i32]> {
+        let row = *self.rows.get(segment)? as usize;
         let (ends, values) = (self.list.offsets(), self.list.values().as_primitive::<Int32Type>().values());
         Some(&values[ends[row] as usize..ends[row + 1] as usize])
     }
@@ -100,7 +100,7 @@ impl Durations {
         &self.path
     }
 
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &DurationsMetadata {
         &self.about
     }
 
@@ -108,35 +108,37 @@ impl Durations {
     fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |what: &str| Error::durations(path, what);
         let damaged = || wrong("durations that are not as they were written");
-        let digest = File::open(path).and_then(|file| stamp::digest(&file)).map_err(|error| Error::io(path, error))?;
+        let digest =
+            File::open(path).and_then(|file| file_stat::digest(&file)).map_err(|error| Error::io(path, error))?;
         if claimed(path) != Some(digest.hex().as_str()) {
             return Err(damaged());
         }
         let (_, file) = map::open(path).map_err(|error| Error::io(path, error))?;
         let (schema, batches) = map::batches(&file).map_err(|_| damaged())?;
-        let about = schema.metadata().get("about").and_then(|text| serde_json::from_str::<About>(text).ok());
+        let about =
+            schema.metadata().get("about").and_then(|text| serde_json::from_str::<DurationsMetadata>(text).ok());
         let about =
             about.filter(|about| about.format == FORMAT).ok_or_else(|| wrong("durations of another version"))?;
         let [batch] = &batches[..] else { return Err(damaged()) };
         let (list, rows) = table(batch).ok_or_else(damaged)?;
         let durations = Durations { path: path.to_owned(), about, list, rows };
         // The digest tells of accidents; this of a file that somebody made.
-        let sums = |stretch: &Stretch| {
-            let (frames, tokens) = stretch.size();
-            durations.of(stretch).is_some_and(|list| is_sound(list, frames, tokens))
+        let sums = |segment: &ClipSegment| {
+            let (frames, tokens) = segment.size();
+            durations.of(segment).is_some_and(|list| is_sound(list, frames, tokens))
         };
         if durations.rows.keys().all(sums) { Ok(durations) } else { Err(damaged()) }
     }
 }
 
-/// Whether every token of a stretch has a frame, and all frames have a token.
+/// Whether every token of a segment has a frame, and all frames have a token.
 fn is_sound(durations: &[i32], frames: usize, tokens: usize) -> bool {
     let sum: i64 = durations.iter().map(|&frames| i64::from(frames)).sum();
     durations.len() == tokens && durations.iter().all(|&frames| frames >= 1) && sum == frames as i64
 }
 
 /// The columns of a file; none where they are not as they should be.
-fn table(batch: &RecordBatch) -> Option<(ListArray, HashMap<Stretch, u32>)> {
+fn table(batch: &RecordBatch) -> Option<(ListArray, HashMap<ClipSegment, u32>)> {
     let digests = |name| {
         let column = batch.column_by_name(name)?.as_fixed_size_binary_opt()?;
         Some(column).filter(|column| column.value_length() as usize == digest::BYTES)
@@ -152,15 +154,15 @@ fn table(batch: &RecordBatch) -> Option<(ListArray, HashMap<Stretch, u32>)> {
         let range = |start: u32, len: usize| Some(start..start.checked_add(u32::try_from(len).ok()?)?);
         let frames = range(first_frames[row], frames[row] as usize)?;
         let tokens = range(first_tokens[row], (list.value_length(row) as usize).checked_sub(1)?)?;
-        rows.entry(Stretch::new(source, text, frames, tokens)).or_insert(row as u32);
+        rows.entry(ClipSegment::new(source, text, frames, tokens)).or_insert(row as u32);
     }
     Some((list, rows))
 }
 
-/// The durations of these stretches, each with its clip's name: of all files for this tokenizer and hop, the one that
+/// The durations of these segments, each with its clip's name: of all files for this tokenizer and hop, the one that
 /// has most of them. One that lacks any is an error: a step searches for a whole batch or not at all.
-pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) -> Result<Durations, Error> {
-    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, ClipSegment)]) -> Result<Durations, Error> {
+    let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let (hop, tokens) = (config.model.hop_length as usize, tokenizer.fingerprint());
     let mut refused = Error::durations(&dir, "no durations of this corpus are kept here");
     let mut found: Option<(usize, Durations)> = None;
@@ -172,7 +174,7 @@ pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) 
                 continue;
             }
         };
-        let About { hop_samples, tokenizer, .. } = &durations.about;
+        let DurationsMetadata { hop_samples, tokenizer, .. } = &durations.about;
         if *hop_samples != hop || *tokenizer != tokens {
             let what = match *hop_samples == hop {
                 true => "durations of other tokens: this run's tokenizer is not the one they were found with".into(),
@@ -181,7 +183,7 @@ pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) 
             refused = Error::durations(&path, &what);
             continue;
         }
-        let missing = wanted.iter().filter(|(_, stretch)| durations.of(stretch).is_none()).count();
+        let missing = wanted.iter().filter(|(_, segment)| durations.of(segment).is_none()).count();
         if found.as_ref().is_none_or(|(fewest, _)| missing <= *fewest) {
             found = Some((missing, durations));
         }
@@ -190,7 +192,7 @@ pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) 
         None => Err(refused),
         Some((0, durations)) => Ok(durations),
         Some((missing, durations)) => {
-            let lacking = wanted.iter().filter(|(_, stretch)| durations.of(stretch).is_none());
+            let lacking = wanted.iter().filter(|(_, segment)| durations.of(segment).is_none());
             let names: Vec<&str> = lacking.map(|(id, _)| *id).take(NAMED).collect();
             let more = if missing > NAMED { ", …" } else { "" };
             let what = format!("{missing} of {} clips have no durations: {}{more}", wanted.len(), names.join(", "));
@@ -199,7 +201,7 @@ pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, Stretch)]) 
     }
 }
 
-/// Writes one file; it replaces an earlier one of the same stretches.
+/// Writes one file; it replaces an earlier one of the same segments.
 pub fn write(
     config: &Config,
     tokenizer: &Tokenizer,
@@ -207,13 +209,13 @@ pub fn write(
     aligned: &[Aligned],
     stop: &AtomicBool,
 ) -> Result<PathBuf, Error> {
-    for Aligned { id, stretch, durations } in aligned {
-        let (frames, tokens) = stretch.size();
+    for Aligned { id, segment, durations } in aligned {
+        let (frames, tokens) = segment.size();
         assert!(is_sound(durations, frames, tokens), "clip {id}: {frames} frames, {tokens} tokens, {durations:?}");
     }
-    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+    let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let hop_samples = config.model.hop_length as usize;
-    let about = About { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
+    let about = DurationsMetadata { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
     let _lock = folder::lock(&dir, &|_: Progress| (), stop)?;
     let temporary = dir.join(TEMPORARY);
     try_write(&dir, &temporary, &about, aligned).map_err(|error| {
@@ -222,7 +224,12 @@ pub fn write(
     })
 }
 
-fn try_write(dir: &Path, temporary: &Path, about: &About, aligned: &[Aligned]) -> Result<PathBuf, ArrowError> {
+fn try_write(
+    dir: &Path,
+    temporary: &Path,
+    about: &DurationsMetadata,
+    aligned: &[Aligned],
+) -> Result<PathBuf, ArrowError> {
     let batch = batch(about, aligned)?;
     let mut writer = FileWriter::try_new(Output::create(temporary)?, &batch.schema())?;
     writer.write(&batch)?;
@@ -239,24 +246,24 @@ fn try_write(dir: &Path, temporary: &Path, about: &About, aligned: &[Aligned]) -
     Ok(path)
 }
 
-fn batch(about: &About, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> {
-    let digests = |of: fn(&Stretch) -> Digest| -> Result<ArrayRef, ArrowError> {
-        let bytes: Vec<u8> = aligned.iter().flat_map(|row| of(&row.stretch).bytes()).collect();
+fn batch(about: &DurationsMetadata, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> {
+    let digests = |of: fn(&ClipSegment) -> Digest| -> Result<ArrayRef, ArrowError> {
+        let bytes: Vec<u8> = aligned.iter().flat_map(|row| of(&row.segment).bytes()).collect();
         Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
     };
-    let numbers = |of: fn(&Stretch) -> u32| -> ArrayRef {
-        Arc::new(UInt32Array::from_iter_values(aligned.iter().map(|row| of(&row.stretch))))
+    let numbers = |of: fn(&ClipSegment) -> u32| -> ArrayRef {
+        Arc::new(UInt32Array::from_iter_values(aligned.iter().map(|row| of(&row.segment))))
     };
     let ends = OffsetBuffer::from_lengths(aligned.iter().map(|row| row.durations.len()));
     let values: Vec<i32> = aligned.iter().flat_map(|row| row.durations.iter().copied()).collect();
     let item = Arc::new(Field::new("item", DataType::Int32, false));
     let columns: [(&str, ArrayRef); 7] = [
         ("id", Arc::new(StringArray::from_iter_values(aligned.iter().map(|row| &row.id)))),
-        ("source", digests(|stretch| stretch.source)?),
-        ("text", digests(|stretch| stretch.text)?),
-        ("first_frame", numbers(|stretch| stretch.frames.start)),
-        ("frames", numbers(|stretch| stretch.frames.len() as u32)),
-        ("first_token", numbers(|stretch| stretch.tokens.start)),
+        ("source", digests(|segment| segment.source)?),
+        ("text", digests(|segment| segment.text)?),
+        ("first_frame", numbers(|segment| segment.frames.start)),
+        ("frames", numbers(|segment| segment.frames.len() as u32)),
+        ("first_token", numbers(|segment| segment.tokens.start)),
         ("durations", Arc::new(ListArray::try_new(item, ends, Arc::new(Int32Array::from(values)), None)?)),
     ];
     let about = serde_json::to_string(about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
@@ -268,12 +275,12 @@ fn batch(about: &About, aligned: &[Aligned]) -> Result<RecordBatch, ArrowError> 
     RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
 }
 
-/// A hash of tokenizer, hop and stretches, whatever was found in them.
-fn covers(about: &About, aligned: &[Aligned]) -> String {
+/// A hash of tokenizer, hop and segments, whatever was found in them.
+fn covers(about: &DurationsMetadata, aligned: &[Aligned]) -> String {
     let mut bytes = Vec::new();
     field(&mut bytes, about.tokenizer.as_bytes());
     field(&mut bytes, &about.hop_samples.to_le_bytes());
-    for Stretch { source, text, frames, tokens } in aligned.iter().map(|row| &row.stretch) {
+    for ClipSegment { source, text, frames, tokens } in aligned.iter().map(|row| &row.segment) {
         [source, text].iter().for_each(|digest| bytes.extend(digest.bytes()));
         [frames.start, frames.end, tokens.start, tokens.end].iter().for_each(|at| bytes.extend(at.to_le_bytes()));
     }

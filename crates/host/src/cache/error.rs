@@ -1,14 +1,15 @@
 //! What can go wrong with a cache, and with a single clip of it.
 
+use crate::error::Hint;
 use arrow_schema::ArrowError;
 use serde::Serialize;
 use std::fmt::{self, Write};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How many failures an error message spells out.
+/// Failures that an error message spells out.
 const NAMED_FAILURES: usize = 5;
-const CHECK: &str = "\nhint: `myxtts check DIR` lists every unreadable clip";
+const CHECK: &str = "`myxtts check DIR` lists every unreadable clip";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -16,28 +17,44 @@ pub enum Error {
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Arrow { path: PathBuf, source: ArrowError },
-    #[error(
-        "{}: clip `{id}` is not as it was written, so the file was deleted\nhint: start again; what is missing is then \
-         made again",
-        path.display()
-    )]
-    Damaged { path: PathBuf, id: String },
-    #[error(
-        "{}: the recording of clip `{id}` has changed since its features were made\nhint: start again; what has changed is \
-         then made again",
-        path.display()
-    )]
-    Outdated { path: PathBuf, id: String },
-    #[error("{}: {what}\nhint: `myxtts align --checkpoint DIR` finds them, or train with `--durations search`", path.display())]
-    Durations { path: PathBuf, what: String },
+    #[error("{}: clip `{id}` is not as it was written, so the file was deleted", path.display())]
+    Damaged {
+        path: PathBuf,
+        id: String,
+        #[source]
+        hint: Hint,
+    },
+    #[error("{}: the recording of clip `{id}` has changed since its features were made", path.display())]
+    Outdated {
+        path: PathBuf,
+        id: String,
+        #[source]
+        hint: Hint,
+    },
+    #[error("{}: {what}", path.display())]
+    Durations {
+        path: PathBuf,
+        what: String,
+        #[source]
+        hint: Hint,
+    },
     #[error("{}: cannot be read back", path.display())]
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
-    Workers(#[from] rayon::ThreadPoolBuildError),
-    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}{CHECK}", failures.len(), list(failures))]
-    TooManyFailures { failures: Vec<Failure>, max_failures: usize },
-    #[error("all {} clips failed:{}{CHECK}", failures.len(), list(failures))]
-    NothingUsable { failures: Vec<Failure> },
+    Workers(io::Error),
+    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}", failures.len(), list(failures))]
+    TooManyFailures {
+        failures: Vec<Failure>,
+        max_failures: usize,
+        #[source]
+        hint: Hint,
+    },
+    #[error("all {} clips failed:{}", failures.len(), list(failures))]
+    NothingUsable {
+        failures: Vec<Failure>,
+        #[source]
+        hint: Hint,
+    },
     #[error("interrupted; {built} new clips are kept, the next run goes on from there")]
     Interrupted { built: usize },
 }
@@ -47,15 +64,34 @@ impl Error {
         Error::Io { path: path.to_owned(), source }
     }
 
-    pub(super) fn durations(path: &Path, what: &str) -> Self {
-        Error::Durations { path: path.to_owned(), what: what.to_owned() }
-    }
-
     pub(super) fn arrow(path: &Path, source: ArrowError) -> Self {
         match source {
             ArrowError::IoError(_, source) => Error::io(path, source),
             source => Error::Arrow { path: path.to_owned(), source },
         }
+    }
+
+    pub(super) fn damaged(path: PathBuf, id: &str) -> Self {
+        let hint = Hint::new("start again; what is missing is then made again");
+        Error::Damaged { path, id: id.to_owned(), hint }
+    }
+
+    pub(super) fn outdated(path: &Path, id: &str) -> Self {
+        let hint = Hint::new("start again; what has changed is then made again");
+        Error::Outdated { path: path.to_owned(), id: id.to_owned(), hint }
+    }
+
+    pub(super) fn durations(path: &Path, what: &str) -> Self {
+        let hint = Hint::new("`myxtts align --checkpoint DIR` finds them, or train with `--durations search`");
+        Error::Durations { path: path.to_owned(), what: what.to_owned(), hint }
+    }
+
+    pub(super) fn too_many(failures: Vec<Failure>, max_failures: usize) -> Self {
+        Error::TooManyFailures { failures, max_failures, hint: Hint::new(CHECK) }
+    }
+
+    pub(super) fn nothing_usable(failures: Vec<Failure>) -> Self {
+        Error::NothingUsable { failures, hint: Hint::new(CHECK) }
     }
 }
 

@@ -2,12 +2,12 @@
 //! earlier runs know of recordings and texts.
 
 use super::digest::Digest;
+use super::file_stat::{self, FileStat};
 use super::packed::Packed;
-use super::roster::{self, Entry, Ready, Roster, Text};
-use super::settings::Form;
-use super::shard::{self, Place, Shard};
-use super::stamp::{self, Stamp};
-use super::writer::Sealed;
+use super::settings::AudioForm;
+use super::shard::{self, Shard, ShardLocation};
+use super::table::{self, CorpusTable, ReadyClip, TableEntry, TokenizedText};
+use super::writer::FinishedShard;
 use super::{Error, Progress};
 use crate::corpus::Utterance;
 use rayon::prelude::*;
@@ -24,37 +24,35 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 pub(super) struct Folder {
     pub shards: Vec<Shard>,
-    pub places: HashMap<Digest, Place>,
+    pub places: HashMap<Digest, ShardLocation>,
     pub damaged: usize,
-    rosters: Vec<Roster>,
-    form: Form,
+    tables: Vec<CorpusTable>,
+    form: AudioForm,
 }
 
 /// What earlier runs know, by path and by text.
-pub(super) struct Memory<'a> {
+pub(super) struct KnownClips<'a> {
     /// Paths as plain strings: comparing them part by part would take most of the time.
-    recordings: HashMap<&'a OsStr, (Stamp, Digest)>,
-    texts: HashMap<Digest, (&'a Roster, usize)>,
+    recordings: HashMap<&'a OsStr, (FileStat, Digest)>,
+    texts: HashMap<Digest, (&'a CorpusTable, usize)>,
 }
 
 impl Folder {
     /// Looks through the folder. A shard that looks as it did when it was last read is relied on, and tables say what
     /// is in it; others are read in full, and deleted unless their bytes are what their name says. Under the lock only.
-    pub(super) fn scan(dir: &Path, form: Form, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
-        let rosters: Vec<Roster> = tables(dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
-        let known: HashMap<&str, [i64; 3]> = rosters
-            .iter()
-            .flat_map(|roster| roster.about.shards.iter().map(|(name, stamp)| (&**name, *stamp)))
-            .collect();
+    pub(super) fn scan(dir: &Path, form: AudioForm, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
+        let tables: Vec<CorpusTable> = tables(dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
+        let known: HashMap<&str, [i64; 3]> =
+            tables.iter().flat_map(|table| table.about.shards.iter().map(|(name, stat)| (&**name, *stat))).collect();
         let is_known = |path: &PathBuf| {
-            let Stamp { bytes, modified_ns, changed_ns } = Stamp::of(path);
+            let FileStat { bytes, modified_ns, changed_ns } = FileStat::of(path);
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             known.get(name) == Some(&[bytes, modified_ns, changed_ns])
         };
         let (known, doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
         let whole = verify(&doubtful, progress)?;
         let (shards, places) = (Vec::new(), HashMap::new());
-        let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), rosters, form };
+        let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), tables, form };
         folder.take_known(&known)?;
         whole.iter().try_for_each(|path| folder.add(path))?;
         Ok(folder)
@@ -67,12 +65,12 @@ impl Folder {
             numbers.insert(path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
             self.shards.push(Shard::open(path, self.form).map_err(|error| Error::io(path, error))?);
         }
-        for roster in &self.rosters {
-            let shard = |number: usize| numbers.get(OsStr::new(&roster.about.shards.get(number)?.0)).copied();
-            for row in (0..roster.len()).filter(|&row| roster.failure(row).is_none()) {
-                let place = roster.place(row);
+        for table in &self.tables {
+            let shard = |number: usize| numbers.get(OsStr::new(&table.about.shards.get(number)?.0)).copied();
+            for row in (0..table.len()).filter(|&row| table.failure(row).is_none()) {
+                let place = table.place(row);
                 if let Some(shard) = shard(place.shard as usize) {
-                    self.places.insert(roster.source(row), Place { shard, ..place });
+                    self.places.insert(table.source(row), ShardLocation { shard, ..place });
                 }
             }
         }
@@ -91,21 +89,21 @@ impl Folder {
     }
 
     /// Takes in a shard that was just written.
-    pub(super) fn add_sealed(&mut self, Sealed { path, places }: Sealed) -> Result<(), Error> {
+    pub(super) fn add_sealed(&mut self, FinishedShard { path, places }: FinishedShard) -> Result<(), Error> {
         let shard = self.shards.len() as u32;
         self.shards.push(Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?);
-        self.places.extend(places.into_iter().map(|(source, place)| (source, Place { shard, ..place })));
+        self.places.extend(places.into_iter().map(|(source, place)| (source, ShardLocation { shard, ..place })));
         Ok(())
     }
 
-    pub(super) fn memory(&self, fingerprint: &str) -> Memory<'_> {
-        let mut memory = Memory { recordings: HashMap::new(), texts: HashMap::new() };
-        for roster in &self.rosters {
-            let is_ours = roster.about.tokenizer == fingerprint;
-            for row in (0..roster.len()).filter(|&row| roster.failure(row).is_none()) {
-                memory.recordings.insert(roster.audio(row).as_os_str(), (roster.stamp(row), roster.source(row)));
+    pub(super) fn memory(&self, fingerprint: &str) -> KnownClips<'_> {
+        let mut memory = KnownClips { recordings: HashMap::new(), texts: HashMap::new() };
+        for table in &self.tables {
+            let is_ours = table.about.tokenizer == fingerprint;
+            for row in (0..table.len()).filter(|&row| table.failure(row).is_none()) {
+                memory.recordings.insert(table.audio(row).as_os_str(), (table.stat(row), table.source(row)));
                 if is_ours {
-                    memory.texts.insert(roster.text(row), (roster, row));
+                    memory.texts.insert(table.text(row), (table, row));
                 }
             }
         }
@@ -113,37 +111,43 @@ impl Folder {
     }
 }
 
-impl Memory<'_> {
+impl KnownClips<'_> {
     /// Digest of a recording that looks as it did when it was read.
-    pub(super) fn recording(&self, path: &Path) -> Option<(Stamp, Digest)> {
-        self.recordings.get(path.as_os_str()).filter(|(stamp, _)| Stamp::of(path) == *stamp).copied()
+    pub(super) fn recording(&self, path: &Path) -> Option<(FileStat, Digest)> {
+        self.recordings.get(path.as_os_str()).filter(|(stat, _)| FileStat::of(path) == *stat).copied()
     }
 
-    pub(super) fn text(&self, key: &Digest) -> Option<Text> {
-        let (roster, row) = self.texts.get(key)?;
-        Some(Text { language: roster.language(*row).to_owned(), tokens: Packed::of(roster.tokens(*row)) })
+    pub(super) fn text(&self, key: &Digest) -> Option<TokenizedText> {
+        let (table, row) = self.texts.get(key)?;
+        Some(TokenizedText { language: table.language(*row).to_owned(), tokens: Packed::of(table.tokens(*row)) })
     }
 
     /// An utterance of which everything is there.
-    pub(super) fn entry(&self, path: &Path, text: &Digest, places: &HashMap<Digest, Place>) -> Option<Entry> {
-        let (stamp, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
-        Some(Entry { stamp, outcome: Ok(Ready { source, text: self.text(text)? }) })
+    pub(super) fn entry(
+        &self,
+        path: &Path,
+        text: &Digest,
+        places: &HashMap<Digest, ShardLocation>,
+    ) -> Option<TableEntry> {
+        let (stat, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
+        Some(TableEntry { stat, outcome: Ok(ReadyClip { source, text: self.text(text)? }) })
     }
 }
 
-fn open_or_remove(path: &Path) -> Option<Roster> {
-    let roster = Roster::open(path);
-    if roster.is_none() {
+fn open_or_remove(path: &Path) -> Option<CorpusTable> {
+    let table = CorpusTable::open(path);
+    if table.is_none() {
         let _ = fs::remove_file(path);
     }
-    roster
+    table
 }
 
 /// Shards whose bytes are what their name says; the others are deleted.
 fn verify<'a>(doubtful: &'a [PathBuf], progress: &(dyn Fn(Progress) + Sync)) -> Result<Vec<&'a PathBuf>, Error> {
     let (done, total) = (AtomicUsize::new(0), doubtful.len());
     let read = |path: &'a PathBuf| {
-        let digest = File::open(path).and_then(|file| stamp::digest(&file)).map_err(|error| Error::io(path, error))?;
+        let digest =
+            File::open(path).and_then(|file| file_stat::digest(&file)).map_err(|error| Error::io(path, error))?;
         progress(Progress::Verifying { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
         if Some(digest) == shard::claimed(path) {
             return Ok(Some(path));
@@ -166,7 +170,7 @@ pub(super) fn shards(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Tables of corpora, the least recently used first: what a later one says wins.
 pub(super) fn tables(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut tables = files(dir)?;
-    tables.retain(|path| roster::claimed(path).is_some());
+    tables.retain(|path| table::claimed(path).is_some());
     tables.sort_by_cached_key(|path| (used(path), path.clone()));
     Ok(tables)
 }

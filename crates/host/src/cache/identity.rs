@@ -1,7 +1,7 @@
 //! Hashes that name things by what they are made of: a corpus, and a text as tokens.
 
 use super::digest::{Digest, Hasher};
-use super::roster;
+use super::table;
 use crate::corpus::Utterance;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Identity {
     }
 
     pub(super) fn is_claimed_by(&self, path: &Path) -> bool {
-        roster::claimed(path).is_some_and(|(identity, _)| identity == self.0)
+        table::claimed(path).is_some_and(|(identity, _)| identity == self.0)
     }
 
     pub(super) fn file_name(&self, digest: Digest) -> String {

@@ -1,7 +1,7 @@
 //! Arrow IPC files through a memory map: the arrays point into the page cache, nothing is copied. Files of the cache get
 //! their names when they are complete, and nothing writes to them afterwards, as a map demands.
 
-use super::stamp::Stamp;
+use super::file_stat::FileStat;
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::{FileDecoder, read_footer_length};
@@ -15,12 +15,12 @@ use std::sync::Arc;
 const TRAILER_BYTES: usize = 10;
 
 /// The bytes of a file, and what it looked like when it was mapped.
-pub(super) fn open(path: &Path) -> io::Result<(Stamp, Buffer)> {
-    let stamp = || Ok::<_, io::Error>(Stamp::new(&fs::metadata(path)?));
-    let mut before = stamp()?;
+pub(super) fn open(path: &Path) -> io::Result<(FileStat, Buffer)> {
+    let stat = || Ok::<_, io::Error>(FileStat::new(&fs::metadata(path)?));
+    let mut before = stat()?;
     loop {
         let bytes = FileBuffer::open(path)?;
-        let after = stamp()?;
+        let after = stat()?;
         if before == after {
             return Ok((before, Buffer::from(bytes::Bytes::from_owner(bytes))));
         }

@@ -21,48 +21,48 @@
 mod build;
 mod clip;
 mod digest;
-mod draft;
 pub mod durations;
 mod error;
+mod features;
+mod file_stat;
 mod folder;
 mod identity;
 mod make;
 mod map;
-mod memo;
 mod output;
 mod packed;
-mod roster;
 mod settings;
 mod shard;
-mod sound;
-mod stamp;
 pub mod store;
+mod table;
+mod table_writer;
 #[cfg(test)]
 mod tests;
+mod tokenizer_cache;
 mod writer;
 
 pub use clip::{Cache, Clip};
 pub(crate) use error::list;
 pub use error::{Error, Failure};
-pub use memo::tokenizer;
-pub use settings::{Mel, Settings};
-pub use sound::{Sound, SoundBuf};
+pub use features::{ClipAudio, ClipAudioBuf};
+pub use settings::{FeatureSettings, MelSettings};
+pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
-use crate::simulate::Delays;
+use crate::simulate::Hook;
 use crate::text::Tokenizer;
-use build::{Counts, Job};
+use build::{BuildCounts, BuildJob};
 use folder::Folder;
 use serde::Serialize;
-use settings::Form;
+use settings::AudioForm;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// What `open` did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct CacheReport {
     /// Folder of these settings.
     pub path: PathBuf,
     /// Clips whose sound was made.
@@ -78,12 +78,12 @@ pub struct Report {
     pub bytes: u64,
     /// Length of the speech.
     pub seconds: f64,
-    pub work: Work,
+    pub work: BuildSeconds,
 }
 
 /// Where the time of building went, in seconds; of all workers together but for `wall`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Work {
+pub struct BuildSeconds {
     pub wall: f64,
     pub read: f64,
     pub sound: f64,
@@ -121,53 +121,52 @@ pub fn open(
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
-    delays: Delays,
-) -> Result<(Cache, Report), Error> {
-    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, delays), build_missing)?
+    hook: &Hook,
+) -> Result<(Cache, CacheReport), Error> {
+    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, hook), build_missing)?
 }
 
-/// The same, with a look at every recording.
+/// Builds what is missing and opens the rest, as [`open`] does, after a look at every recording.
 pub fn prepare(
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
-) -> Result<(Cache, Report), Error> {
-    let around = (progress, stop, Delays::default());
-    with_job(usize::MAX, utterances, tokenizer, config, around, build_missing)?
+) -> Result<(Cache, CacheReport), Error> {
+    with_job(usize::MAX, utterances, tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
 }
 
 /// What there is already, where all of it is there. Builds nothing.
-pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<Report> {
+pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<CacheReport> {
     let (progress, stop) = (|_| (), AtomicBool::new(false));
-    let look = |job: &Job| {
+    let look = |job: &BuildJob| {
         let cache = Cache::open(job, &job.identity()).filter(|cache| cache.is_current(job.looked_at))?;
-        report(job, cache, Counts::default(), 0).ok()
+        report(job, cache, BuildCounts::default(), 0).ok()
     };
     let (_, report) =
-        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, Delays::default()), look).ok()??;
+        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
     Some(report)
 }
 
-/// Who watches a build, who ends it, and what slows it down.
-type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, Delays);
+/// Who watches a build, who ends it, and what is called at its moments.
+type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, &'a Hook);
 
 fn with_job<T>(
     looked_at: usize,
     utterances: &[Utterance],
     tokenizer: &Tokenizer,
     config: &Config,
-    (progress, stop, delays): Watcher,
-    work: impl FnOnce(&Job) -> T,
+    (progress, stop, hook): Watcher,
+    work: impl FnOnce(&BuildJob) -> T,
 ) -> Result<T, Error> {
-    let (data, settings) = (&config.data, Settings::new(config));
+    let (data, settings) = (&config.data, FeatureSettings::new(config));
     let kept = folder_of(data);
-    let job = Job {
+    let job = BuildJob {
         utterances,
         tokenizer,
         settings: &settings,
-        form: Form::new(config),
+        form: AudioForm::new(config),
         language: &data.language,
         dir: kept.join(settings.folder()),
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
@@ -176,7 +175,7 @@ fn with_job<T>(
         looked_at,
         progress,
         stop,
-        delays,
+        hook,
     };
     let done = work(&job);
     if !data.enable_caching {
@@ -193,7 +192,7 @@ pub fn folder_of(data: &Data) -> PathBuf {
 
 /// The next `open` reads every recording and every shard of these settings in full, whatever their times say.
 pub fn distrust(config: &Config) -> Result<(), Error> {
-    let dir = kept_dir(&config.data).join(Settings::new(config).folder());
+    let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let tables = if dir.exists() { folder::tables(&dir)? } else { vec![] };
     tables.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| Error::io(path, error)))
 }
@@ -205,19 +204,19 @@ pub fn default_dir() -> PathBuf {
     set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts").join("features")
 }
 
-fn build_missing(job: &Job) -> Result<(Cache, Report), Error> {
+fn build_missing(job: &BuildJob) -> Result<(Cache, CacheReport), Error> {
     let corpus = job.identity();
     let open = || Cache::open(job, &corpus);
     let outdated = job.dir.join(clip::OUTDATED);
     let looked_at = if outdated.exists() { usize::MAX } else { job.looked_at };
     let is_current = |cache: &Cache| cache.is_current(looked_at);
     if let Some(cache) = open().filter(is_current) {
-        return report(job, cache, Counts::default(), 0);
+        return report(job, cache, BuildCounts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.
     let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
     if let Some(cache) = open().filter(is_current) {
-        return report(job, cache, Counts::default(), 0);
+        return report(job, cache, BuildCounts::default(), 0);
     }
     store::describe(&job.dir, job.settings)?;
     let mut folder = Folder::scan(&job.dir, job.form, job.progress)?;
@@ -229,14 +228,19 @@ fn build_missing(job: &Job) -> Result<(Cache, Report), Error> {
     report(job, cache, counts, folder.damaged)
 }
 
-fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Result<(Cache, Report), Error> {
-    let Counts { built, encoded, work } = counts;
+fn report(
+    job: &BuildJob,
+    cache: Cache,
+    counts: BuildCounts,
+    damaged_shards: usize,
+) -> Result<(Cache, CacheReport), Error> {
+    let BuildCounts { built, encoded, work } = counts;
     let (failures, max_failures) = (cache.failures(), job.max_failures);
     if !failures.is_empty() && cache.is_empty() {
-        return Err(Error::NothingUsable { failures });
+        return Err(Error::nothing_usable(failures));
     }
     if failures.len() > max_failures {
-        return Err(Error::TooManyFailures { failures, max_failures });
+        return Err(Error::too_many(failures, max_failures));
     }
     let (mut samples, mut values, mut tokens) = (0, 0, 0);
     for index in 0..cache.len() {
@@ -244,7 +248,7 @@ fn report(job: &Job, cache: Cache, counts: Counts, damaged_shards: usize) -> Res
         values += job.form.values(cache.samples(index));
         tokens += cache.tokens(index);
     }
-    let report = Report {
+    let report = CacheReport {
         path: job.dir.clone(),
         built,
         encoded,

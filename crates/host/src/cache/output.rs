@@ -41,7 +41,7 @@ impl Output {
         Ok(Output { path, file, direct, hasher, memory, start, filled: 0, written: 0 })
     }
 
-    /// So far.
+    /// Bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.written + self.filled as u64
     }

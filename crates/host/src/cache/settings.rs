@@ -9,19 +9,19 @@ pub(super) const FORMAT: u32 = 3;
 
 /// Every setting that changes the sound. Hashed as the JSON that it serialises to, so a new field cannot be forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct FeatureSettings {
     pub format: u32,
     pub rate_hz: u32,
     pub trim_silence: bool,
     /// None leaves the level as recorded.
     pub loudness_lufs: Option<f64>,
     /// None keeps 16-bit samples.
-    pub mel: Option<Mel>,
+    pub mel: Option<MelSettings>,
 }
 
 /// How mel frames are made of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mel {
+pub struct MelSettings {
     pub n_fft: usize,
     pub hop_samples: usize,
     pub n_mels: usize,
@@ -31,16 +31,16 @@ pub struct Mel {
 
 /// How long sound is, in samples, frames and values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(super) struct AudioForm {
     pub hop_samples: usize,
     /// None keeps samples.
     pub n_mels: Option<usize>,
 }
 
-impl Form {
+impl AudioForm {
     pub fn new(config: &Config) -> Self {
-        let n_mels = Settings::new(config).mel.map(|mel| mel.n_mels);
-        Form { hop_samples: config.model.hop_length as usize, n_mels }
+        let n_mels = FeatureSettings::new(config).mel.map(|mel| mel.n_mels);
+        AudioForm { hop_samples: config.model.hop_length as usize, n_mels }
     }
 
     /// One at each hop from the first sample to the last (`librosa` with `center=True`).
@@ -54,17 +54,17 @@ impl Form {
     }
 }
 
-impl Settings {
+impl FeatureSettings {
     pub fn new(config: &Config) -> Self {
         let (data, model) = (&config.data, &config.model);
-        let mel = Mel {
+        let mel = MelSettings {
             n_fft: model.n_fft as usize,
             hop_samples: model.hop_length as usize,
             n_mels: model.n_mels as usize,
             f_min_hz: model.f_min,
             f_max_hz: model.f_max.unwrap_or(f64::from(data.sample_rate) / 2.0),
         };
-        Settings {
+        FeatureSettings {
             format: FORMAT,
             rate_hz: data.sample_rate,
             trim_silence: data.trim_silence,
@@ -105,7 +105,7 @@ mod tests {
         let folder = |change: &fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            Settings::new(&config).folder()
+            FeatureSettings::new(&config).folder()
         };
         let folders: std::collections::BTreeSet<_> = changes.iter().map(folder).collect();
         assert_eq!(folders.len(), changes.len());

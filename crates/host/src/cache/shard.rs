@@ -5,10 +5,10 @@
 //! a corpus says at which byte each sound starts, and a clip is a slice of the map.
 
 use super::digest::Digest;
+use super::features::ClipAudio;
+use super::file_stat::FileStat;
 use super::map;
-use super::settings::Form;
-use super::sound::Sound;
-use super::stamp::Stamp;
+use super::settings::AudioForm;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Int16Type, UInt32Type, UInt64Type};
 use arrow_array::{FixedSizeBinaryArray, RecordBatch};
@@ -29,7 +29,7 @@ pub(super) fn name(digest: Digest) -> String {
 
 pub(super) struct Shard {
     pub path: PathBuf,
-    pub stamp: Stamp,
+    pub stat: FileStat,
     file: Buffer,
     /// The whole file as values of the one kind that this cache holds.
     values: Values,
@@ -42,9 +42,9 @@ enum Values {
 
 /// Where the sound of a recording lies, and what it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ShardLocation {
     pub shard: u32,
-    /// Of the first byte, from the start of the file.
+    /// Offset of the first byte, from the start of the file.
     pub offset: u64,
     pub samples: u32,
     pub checksum: u64,
@@ -52,33 +52,33 @@ pub(super) struct Place {
 
 impl Shard {
     /// Maps the file, so that it stays whatever becomes of its name, and reads none of it.
-    pub(super) fn open(path: &Path, form: Form) -> io::Result<Self> {
-        let (stamp, file) = map::open(path)?;
+    pub(super) fn open(path: &Path, form: AudioForm) -> io::Result<Self> {
+        let (stat, file) = map::open(path)?;
         let values = match form.n_mels {
             None => Values::Pcm(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<i16>())),
             Some(_) => Values::Mel(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<f16>())),
         };
-        Ok(Shard { path: path.to_owned(), stamp, file, values })
+        Ok(Shard { path: path.to_owned(), stat, file, values })
     }
 
     /// So many values from a byte on; none where the file has not so many. The caller compares checksums.
-    pub(super) fn sound(&self, offset: u64, count: usize) -> Option<Sound<'_>> {
+    pub(super) fn sound(&self, offset: u64, count: usize) -> Option<ClipAudio<'_>> {
         let start = usize::try_from(offset).ok()? / size_of::<i16>();
         let end = start.checked_add(count)?;
         match &self.values {
-            Values::Pcm(values) => values.get(start..end).map(Sound::Pcm),
-            Values::Mel(values) => values.get(start..end).map(Sound::Mel),
+            Values::Pcm(values) => values.get(start..end).map(ClipAudio::Pcm),
+            Values::Mel(values) => values.get(start..end).map(ClipAudio::Mel),
         }
     }
 
     /// The recordings of a shard whose digest was just made; none where it is of another make.
-    pub(super) fn recordings(&self, number: u32, form: Form) -> Option<Vec<(Digest, Place)>> {
+    pub(super) fn recordings(&self, number: u32, form: AudioForm) -> Option<Vec<(Digest, ShardLocation)>> {
         let (_, batches) = map::batches(&self.file).ok()?;
         let found = batches.iter().map(|batch| self.of_batch(batch, number, form)).collect::<Option<Vec<_>>>()?;
         Some(found.concat())
     }
 
-    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: Form) -> Option<Vec<(Digest, Place)>> {
+    fn of_batch(&self, batch: &RecordBatch, shard: u32, form: AudioForm) -> Option<Vec<(Digest, ShardLocation)>> {
         let sources: &FixedSizeBinaryArray = batch.column_by_name("source")?.as_fixed_size_binary_opt()?;
         let samples = batch.column_by_name("samples")?.as_primitive_opt::<UInt32Type>()?.values();
         let checksums = batch.column_by_name("checksum")?.as_primitive_opt::<UInt64Type>()?.values();
@@ -93,7 +93,7 @@ impl Shard {
         let base = (values.as_ptr() as usize).checked_sub(self.file.as_ptr() as usize)?;
         let place = |row: usize| {
             let offset = (base + list.value_offsets()[row] as usize * width * size_of::<i16>()) as u64;
-            let place = Place { shard, offset, samples: samples[row], checksum: checksums[row] };
+            let place = ShardLocation { shard, offset, samples: samples[row], checksum: checksums[row] };
             Some((Digest::from_bytes(sources.value(row))?, place))
         };
         (0..batch.num_rows()).map(place).collect()

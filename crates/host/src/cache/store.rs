@@ -2,9 +2,9 @@
 
 use super::clip::OUTDATED;
 use super::folder::{self, LOCK};
-use super::roster::{self, Roster};
-use super::settings::{FORMAT, Settings};
-use super::{Error, draft, durations, memo, shard, writer};
+use super::settings::{FORMAT, FeatureSettings};
+use super::table::{self, CorpusTable};
+use super::{Error, durations, shard, table_writer, tokenizer_cache, writer};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -20,17 +20,17 @@ const OLD_TEMPORARY: &str = "digests.tmp";
 
 /// One folder.
 #[derive(Debug, Serialize)]
-pub struct Stored {
+pub struct CacheFolder {
     pub path: PathBuf,
     /// None for a folder of another format.
-    pub settings: Option<Settings>,
+    pub settings: Option<FeatureSettings>,
     pub bytes: u64,
     /// Corpora that use it, the last used first.
-    pub corpora: Vec<Use>,
+    pub corpora: Vec<CorpusUse>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Use {
+pub struct CorpusUse {
     /// The folder that holds its recordings.
     pub corpus: PathBuf,
     pub clips: usize,
@@ -43,7 +43,7 @@ pub struct Use {
     others: Vec<PathBuf>,
 }
 
-impl Use {
+impl CorpusUse {
     fn last_used(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.last_used_s)
     }
@@ -55,7 +55,7 @@ impl Use {
 
 /// What may stay. Whatever is set, folders of other formats and files that no corpus uses go.
 #[derive(Debug, Default)]
-pub struct Limits {
+pub struct Retention {
     /// Corpora that were used more recently.
     pub unused_for: Option<Duration>,
     /// Corpora in this folder.
@@ -64,7 +64,7 @@ pub struct Limits {
     pub bytes: Option<u64>,
 }
 
-impl Limits {
+impl Retention {
     fn is_unused(&self, last_used: SystemTime) -> bool {
         self.unused_for.is_some_and(|most| last_used.elapsed().unwrap_or_default() > most)
     }
@@ -79,7 +79,7 @@ pub struct Pruned {
 }
 
 /// Writes down what the folder's name is a hash of.
-pub(super) fn describe(dir: &Path, settings: &Settings) -> Result<(), Error> {
+pub(super) fn describe(dir: &Path, settings: &FeatureSettings) -> Result<(), Error> {
     let (path, temporary) = (dir.join(SETTINGS), dir.join(SETTINGS_TEMPORARY));
     fs::write(&temporary, settings.json()).and_then(|()| fs::rename(&temporary, &path)).map_err(|error| {
         let _ = fs::remove_file(&temporary);
@@ -88,12 +88,12 @@ pub(super) fn describe(dir: &Path, settings: &Settings) -> Result<(), Error> {
 }
 
 /// The folders of a cache; none where there is no cache yet.
-pub fn list(dir: &Path) -> Result<Vec<Stored>, Error> {
+pub fn list(dir: &Path) -> Result<Vec<CacheFolder>, Error> {
     folders(dir)?.iter().map(|folder| stored(folder)).collect()
 }
 
 /// Removes what is not kept, or only counts it. Runs that are under way keep what they have mapped.
-pub fn prune(dir: &Path, limits: &Limits, dry_run: bool) -> Result<Pruned, Error> {
+pub fn prune(dir: &Path, limits: &Retention, dry_run: bool) -> Result<Pruned, Error> {
     let (mut pruned, mut locks, mut held) = (Pruned::default(), vec![], vec![]);
     for folder in folders(dir)? {
         match if dry_run { None } else { Some(folder::try_lock(&folder)?) } {
@@ -106,7 +106,7 @@ pub fn prune(dir: &Path, limits: &Limits, dry_run: bool) -> Result<Pruned, Error
     }
     let kept = kept(&held, limits);
     let mut gone: Vec<PathBuf> =
-        memo::files(dir).into_iter().filter(|file| limits.is_unused(folder::used(file))).collect();
+        tokenizer_cache::files(dir).into_iter().filter(|file| limits.is_unused(folder::used(file))).collect();
     for folder in &held {
         gone.extend(files(&folder.path)?.into_iter().filter(|file| !kept.contains(file)));
     }
@@ -125,18 +125,19 @@ pub fn prune(dir: &Path, limits: &Limits, dry_run: bool) -> Result<Pruned, Error
 }
 
 /// Every file that stays.
-fn kept(folders: &[Stored], limits: &Limits) -> HashSet<PathBuf> {
-    let mut uses: Vec<&Use> = folders.iter().flat_map(|folder| &folder.corpora).collect();
+fn kept(folders: &[CacheFolder], limits: &Retention) -> HashSet<PathBuf> {
+    let mut uses: Vec<&CorpusUse> = folders.iter().flat_map(|folder| &folder.corpora).collect();
     uses.retain(|corpus| {
         !limits.is_unused(corpus.last_used())
             && limits.corpus.as_ref().is_none_or(|folder| real(&corpus.corpus).starts_with(real(folder)))
     });
     uses.sort_by_key(|corpus| corpus.last_used_s);
-    let files = |uses: &[&Use]| -> HashSet<PathBuf> {
+    let files = |uses: &[&CorpusUse]| -> HashSet<PathBuf> {
         uses.iter().flat_map(|corpus| corpus.others.iter().chain([&corpus.table])).cloned().collect()
     };
-    let fits =
-        |uses: &[&Use]| limits.bytes.is_none_or(|most| files(uses).iter().map(|file| size(file)).sum::<u64>() <= most);
+    let fits = |uses: &[&CorpusUse]| {
+        limits.bytes.is_none_or(|most| files(uses).iter().map(|file| size(file)).sum::<u64>() <= most)
+    };
     let first = (0..uses.len()).find(|&first| fits(&uses[first..])).unwrap_or(uses.len());
     let mut kept = files(&uses[first..]);
     let folders: HashSet<PathBuf> = kept.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
@@ -144,12 +145,12 @@ fn kept(folders: &[Stored], limits: &Limits) -> HashSet<PathBuf> {
     kept
 }
 
-fn stored(path: &Path) -> Result<Stored, Error> {
+fn stored(path: &Path) -> Result<CacheFolder, Error> {
     let settings = fs::read_to_string(path.join(SETTINGS)).ok().and_then(|text| serde_json::from_str(&text).ok());
-    let settings = settings.filter(|settings: &Settings| settings.format == FORMAT);
+    let settings = settings.filter(|settings: &FeatureSettings| settings.format == FORMAT);
     let tables = if settings.is_some() { folder::tables(path)? } else { vec![] };
     let bytes = files(path)?.iter().map(|file| size(file)).sum();
-    Ok(Stored {
+    Ok(CacheFolder {
         path: path.to_owned(),
         settings,
         bytes,
@@ -157,15 +158,15 @@ fn stored(path: &Path) -> Result<Stored, Error> {
     })
 }
 
-fn of_table(table: PathBuf) -> Option<Use> {
-    let last_used_s = folder::used(&table).duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let roster = Roster::open(&table)?;
-    let clips = (0..roster.len()).filter(|&row| roster.failure(row).is_none()).count();
-    let shards = roster.about.shards.iter().map(|(name, _)| table.with_file_name(name));
-    let durations = durations::files(table.parent()?).ok()?.into_iter();
-    let is_ours = |path: &PathBuf| durations::tokenizer(path).as_deref() == Some(&roster.about.tokenizer);
+fn of_table(path: PathBuf) -> Option<CorpusUse> {
+    let last_used_s = folder::used(&path).duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+    let table = CorpusTable::open(&path)?;
+    let clips = (0..table.len()).filter(|&row| table.failure(row).is_none()).count();
+    let shards = table.about.shards.iter().map(|(name, _)| path.with_file_name(name));
+    let durations = durations::files(path.parent()?).ok()?.into_iter();
+    let is_ours = |path: &PathBuf| durations::tokenizer(path).as_deref() == Some(&table.about.tokenizer);
     let others = shards.chain(durations.filter(is_ours)).collect();
-    Some(Use { corpus: roster.about.corpus.into(), clips, last_used_s, table, others })
+    Some(CorpusUse { corpus: table.about.corpus.into(), clips, last_used_s, table: path, others })
 }
 
 /// Folders that are named as ours are, by name.
@@ -183,13 +184,13 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Our files in a folder; what somebody else put there is not looked at.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let lasting = [SETTINGS, LOCK, OUTDATED, OLD_TABLE];
-    let passing = [OLD_TEMPORARY, SETTINGS_TEMPORARY, draft::TEMPORARY, durations::TEMPORARY, writer::TEMPORARY];
+    let passing = [OLD_TEMPORARY, SETTINGS_TEMPORARY, table_writer::TEMPORARY, durations::TEMPORARY, writer::TEMPORARY];
     let others = [&lasting[..], &passing].concat();
     let is_ours = |path: &PathBuf| {
         let is_other = path.file_name().and_then(OsStr::to_str).is_some_and(|name| others.contains(&name));
         is_other
             || shard::claimed(path).is_some()
-            || roster::claimed(path).is_some()
+            || table::claimed(path).is_some()
             || durations::claimed(path).is_some()
     };
     let mut files = folder::files(dir)?;

@@ -3,10 +3,10 @@
 
 use super::Error;
 use super::digest::{self, Digest};
+use super::features::{ClipAudioBuf, Extracted};
 use super::output::Output;
-use super::settings::Settings;
-use super::shard::{self, Place};
-use super::sound::{Kept, SoundBuf};
+use super::settings::FeatureSettings;
+use super::shard::{self, ShardLocation};
 use arrow_array::{
     Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
     UInt64Array,
@@ -35,46 +35,46 @@ pub(super) struct Writer {
     open: Option<FileWriter<Output>>,
     written_bytes: usize,
     /// What is in the shard at hand. The number of the shard is for its reader to give.
-    places: Vec<(Digest, Place)>,
+    places: Vec<(Digest, ShardLocation)>,
 }
 
 /// A shard that is complete: where it is, and what is where in it, so that it need not be read back.
-pub(super) struct Sealed {
+pub(super) struct FinishedShard {
     pub path: PathBuf,
-    pub places: Vec<(Digest, Place)>,
+    pub places: Vec<(Digest, ShardLocation)>,
 }
 
 impl Writer {
-    pub(super) fn new(dir: &Path, settings: &Settings) -> Self {
+    pub(super) fn new(dir: &Path, settings: &FeatureSettings) -> Self {
         let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
         Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0, places: vec![] }
     }
 
     /// Takes a recording; returns the shard that it filled, if it filled one.
-    pub(super) fn push(&mut self, source: &Digest, kept: &Kept) -> Result<Option<Sealed>, Error> {
+    pub(super) fn push(&mut self, source: &Digest, kept: &Extracted) -> Result<Option<FinishedShard>, Error> {
         self.batch.push(source, kept);
         let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
 
     /// Completes the shard at hand: writes it, and gives it its name.
-    pub(super) fn seal(&mut self) -> Result<Option<Sealed>, Error> {
+    pub(super) fn seal(&mut self) -> Result<Option<FinishedShard>, Error> {
         self.try_seal().map_err(|error| self.abandon(error))
     }
 
-    fn flush_or_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
+    fn flush_or_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
         if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
     }
 
-    fn try_seal(&mut self) -> Result<Option<Sealed>, ArrowError> {
+    fn try_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
         let path = self.dir.join(shard::name(open.into_inner()?.finish()?));
         fs::rename(self.temporary(), &path)?;
         self.written_bytes = 0;
-        Ok(Some(Sealed { path, places: std::mem::take(&mut self.places) }))
+        Ok(Some(FinishedShard { path, places: std::mem::take(&mut self.places) }))
     }
 
     fn flush(&mut self) -> Result<(), ArrowError> {
@@ -93,7 +93,7 @@ impl Writer {
         // Sound is the last column of a batch.
         let mut offset = open.get_ref().bytes() - sound_bytes.next_multiple_of(COLUMN_BYTES);
         for (source, samples, checksum, bytes) in rows {
-            self.places.push((source, Place { shard: 0, offset, samples, checksum }));
+            self.places.push((source, ShardLocation { shard: 0, offset, samples, checksum }));
             offset += bytes;
         }
         Ok(())
@@ -126,7 +126,7 @@ impl Drop for Writer {
 }
 
 /// Whoever opens a shard elsewhere finds in its metadata how the sound was made.
-fn schema(settings: &Settings) -> SchemaRef {
+fn schema(settings: &FeatureSettings) -> SchemaRef {
     let sound = match &settings.mel {
         None => Field::new_list("pcm", sample(), false),
         Some(mel) => Field::new_list("mel", frame(mel.n_mels), false),
@@ -157,7 +157,7 @@ struct Columns {
     source: Vec<u8>,
     samples: Vec<u32>,
     checksum: Vec<u64>,
-    sound: SoundBuf,
+    sound: ClipAudioBuf,
     /// Samples or frames of each row.
     lengths: Vec<usize>,
     /// None keeps samples.
@@ -166,17 +166,17 @@ struct Columns {
 
 impl Columns {
     fn new(n_mels: Option<usize>) -> Self {
-        let sound = if n_mels.is_some() { SoundBuf::Mel(vec![]) } else { SoundBuf::Pcm(vec![]) };
+        let sound = if n_mels.is_some() { ClipAudioBuf::Mel(vec![]) } else { ClipAudioBuf::Pcm(vec![]) };
         Columns { source: vec![], samples: vec![], checksum: vec![], sound, lengths: vec![], n_mels }
     }
 
-    fn push(&mut self, source: &Digest, kept: &Kept) {
+    fn push(&mut self, source: &Digest, kept: &Extracted) {
         self.source.extend(source.bytes());
         self.samples.push(kept.samples);
         self.checksum.push(kept.checksum);
         let values = match (&mut self.sound, &kept.sound) {
-            (SoundBuf::Pcm(all), SoundBuf::Pcm(values)) => append(all, values),
-            (SoundBuf::Mel(all), SoundBuf::Mel(values)) => append(all, values),
+            (ClipAudioBuf::Pcm(all), ClipAudioBuf::Pcm(values)) => append(all, values),
+            (ClipAudioBuf::Mel(all), ClipAudioBuf::Mel(values)) => append(all, values),
             _ => unreachable!("one maker, one form"),
         };
         self.lengths.push(values / self.n_mels.unwrap_or(1));
@@ -192,16 +192,16 @@ impl Columns {
     }
 
     fn bytes(&self) -> usize {
-        self.sound.as_sound().bytes().len()
+        self.sound.as_audio().bytes().len()
     }
 
     fn finish(self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
         let ends = OffsetBuffer::from_lengths(self.lengths);
         let list = match (self.sound, self.n_mels) {
-            (SoundBuf::Pcm(samples), _) => {
+            (ClipAudioBuf::Pcm(samples), _) => {
                 ListArray::try_new(sample(), ends, Arc::new(Int16Array::from(samples)), None)?
             }
-            (SoundBuf::Mel(bands), n_mels) => {
+            (ClipAudioBuf::Mel(bands), n_mels) => {
                 let n_mels = n_mels.unwrap_or(1);
                 let bands = Float16Array::new(bands.into(), None);
                 let frames = FixedSizeListArray::try_new(band(), n_mels as i32, Arc::new(bands), None)?;

@@ -15,19 +15,20 @@ pub struct HostBatch {
     pub frame_spans: Vec<Span>,
     /// Where to go on after this batch.
     pub position: Position,
-    pub making: Making,
+    pub timing: BatchTiming,
 }
 
 /// How a batch was made in host memory, on the clock of the thread that did it.
 #[derive(Clone, Copy, Debug)]
-pub struct Making {
-    /// Of the loader's threads, from 0; the reader's own where there are none.
+pub struct BatchTiming {
+    /// Number of the loader's thread, from 0; 0 too where the reader makes its own batches.
     pub worker: usize,
     pub start: Instant,
     pub wall: Duration,
-    /// Of it, waiting for a lock that other workers held.
+    /// Part of `wall` that was a wait for a lock that other workers held.
     pub locked: Duration,
-    /// Of it, on a core, and waiting for one. What is left was a wait for bytes. Absent where the system does not tell.
+    /// Parts of `wall` on a core and waiting for one; what is left was a wait for bytes. Absent where the system does not
+    /// tell.
     pub ran: Option<Ran>,
 }
 

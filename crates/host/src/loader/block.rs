@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub trait Block: Send {
     fn bytes(&self) -> &[u8];
     fn bytes_mut(&mut self) -> &mut [u8];
-    /// For the feed, which finds its own kind of memory again.
+    /// Lets the feed find its own kind of memory again.
     fn as_any(&self) -> &dyn Any;
 }
 

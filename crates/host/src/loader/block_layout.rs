@@ -18,7 +18,7 @@ pub enum SoundKind {
     Mel { n_mels: usize },
 }
 
-/// Where each table of a batch lies in its block. The same for all batches of a run.
+/// Where each table of a batch lies in its block. One layout serves all batches of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockLayout {
     pub budget: Budget,
@@ -28,7 +28,7 @@ pub struct BlockLayout {
     pub reference_frames: usize,
     /// `[frames * hop]` samples or `[frames, n_mels]` mel values.
     pub sound: Section,
-    /// The same of `[utterances, reference_frames + GAP]` frames, the gaps silent; empty without references.
+    /// Samples or mel values of `[utterances, reference_frames + GAP]` frames, the gaps silent; empty without references.
     pub reference: Section,
     /// All i32 tables, one after the other.
     pub tables: Section,

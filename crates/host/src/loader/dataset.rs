@@ -1,19 +1,19 @@
 //! The clips that a run trains on, and how they are laid into a batch.
 
-use super::batch::{HostBatch, Making};
+use super::batch::{BatchTiming, HostBatch};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
-use super::follow::follow;
 use super::layout::{Budget, GAP, Length, Span};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
 use super::speakers::Speakers;
-use crate::cache::durations::{Durations, Stretch};
+use super::stretch::stretch_durations;
+use crate::cache::durations::{ClipSegment, Durations};
 use crate::cache::{self, Cache, Clip, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
-use crate::simulate::{self, Delays};
+use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::any::Any;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// What a run takes of its clips.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ClipLimits {
     pub max: Length,
     pub long_clips: LongClips,
     /// Frames of another clip of the same speaker beside every utterance; 0: none.
@@ -33,9 +33,9 @@ pub struct Limits {
     pub speed: f64,
 }
 
-impl Limits {
+impl ClipLimits {
     pub fn of(config: &Config) -> Self {
-        Limits {
+        ClipLimits {
             max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
             long_clips: config.data.long_clips,
             reference_frames: config.model.reference_frames as usize,
@@ -46,7 +46,7 @@ impl Limits {
 
 /// What the limits did to the clips of a run. Reported, never silent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fitting {
+pub struct FitReport {
     pub max: Length,
     pub long_clips: LongClips,
     /// Left out, by reason.
@@ -63,9 +63,9 @@ pub struct Fitting {
     pub pieces: usize,
 }
 
-impl Fitting {
-    fn new(limits: &Limits) -> Self {
-        Fitting {
+impl FitReport {
+    fn new(limits: &ClipLimits) -> Self {
+        FitReport {
             max: limits.max,
             long_clips: limits.long_clips,
             too_many_frames: 0,
@@ -99,7 +99,7 @@ impl Fitting {
     }
 }
 
-impl fmt::Display for Fitting {
+impl fmt::Display for FitReport {
     /// "3 clips left out: 2 above max_mel_frames 800, …; 4 cropped to …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Length { frames, tokens } = self.max;
@@ -133,24 +133,12 @@ pub struct Dataset {
     languages: Vec<String>,
     reference_frames: usize,
     speed: f64,
-    /// Of every piece, where batches shall tell which token a frame belongs to.
+    /// Durations of every piece, where batches shall tell which token a frame belongs to.
     durations: Option<Arc<Durations>>,
-    hook: Option<Hook>,
-}
-
-/// Called before each piece of work: tests slow things down or let them fail there.
-type Hook = Box<dyn Fn(Moment) + Send + Sync>;
-
-/// What is about to be done.
-pub enum Moment {
-    /// (seed, epoch, batch).
-    Batch([u64; 3]),
-    /// Its index in the cache.
-    Clip(usize),
 }
 
 /// A clip that cannot be used, by its index in the cache.
-pub(super) struct Spoilt {
+pub(super) struct BadClip {
     pub clip: usize,
     pub failure: Failure,
 }
@@ -171,15 +159,10 @@ fn spoken(length: Length, room: usize, speed: f64, rng: &mut Rng) -> usize {
 }
 
 impl Dataset {
-    /// Has `hook` called before each batch and each clip.
-    pub fn set_hook(&mut self, hook: impl Fn(Moment) + Send + Sync + 'static) {
-        self.hook = Some(Box::new(hook));
-    }
-
     /// Only long clips that are to be cut have their sound read here.
-    pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &Limits) -> Result<(Self, Fitting), cache::Error> {
+    pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &ClipLimits) -> Result<(Self, FitReport), cache::Error> {
         let breaks = tokenizer.breaks();
-        let (mut pieces, mut fitting) = (Vec::new(), Fitting::new(limits));
+        let (mut pieces, mut fitting) = (Vec::new(), FitReport::new(limits));
         for clip in 0..cache.len() {
             pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
         }
@@ -195,7 +178,6 @@ impl Dataset {
             reference_frames: limits.reference_frames,
             speed: limits.speed,
             durations: None,
-            hook: None,
         };
         Ok((dataset, fitting))
     }
@@ -205,13 +187,13 @@ impl Dataset {
         &self.lengths
     }
 
-    /// Of each clip its name, and what it is by its contents.
-    pub fn stretches(&self) -> impl Iterator<Item = (&str, Stretch)> {
-        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.stretch(piece)))
+    /// Name of each clip, and what it is by its contents.
+    pub fn segments(&self) -> impl Iterator<Item = (&str, ClipSegment)> {
+        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.segment(piece)))
     }
 
-    fn stretch(&self, piece: &Piece) -> Stretch {
-        self.cache.stretch(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    fn segment(&self, piece: &Piece) -> ClipSegment {
+        self.cache.segment(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
     }
 
     /// From now on batches hold the token of every frame. `durations` has those of all clips.
@@ -245,11 +227,11 @@ impl Dataset {
         draw: [u64; 3],
     ) -> Result<HostBatch, Error> {
         let start = Instant::now();
-        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Delays::default());
+        let laid = self.lay(clips, layout, block.bytes_mut(), draw, &HashSet::new(), &Hook::NONE);
         let (text_spans, frame_spans) = laid.map_err(|spoilt| Error::Clip(spoilt.failure))?;
-        let making = Making { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
+        let timing = BatchTiming { worker: 0, start, wall: start.elapsed(), locked: Duration::ZERO, ran: None };
         let position = Position::default();
-        Ok(HostBatch { block, text_spans, frame_spans, position, making })
+        Ok(HostBatch { block, text_spans, frame_spans, position, timing })
     }
 
     /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
@@ -260,9 +242,9 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
-        delays: &Delays,
-    ) -> Result<(Vec<Span>, Vec<Span>), Spoilt> {
-        self.hook.iter().for_each(|hook| hook(Moment::Batch(draw)));
+        hook: &Hook,
+    ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
+        hook.at(Moment::LayBatch(draw));
         let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
         let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
         let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
@@ -280,9 +262,8 @@ impl Dataset {
         tables[layout.languages.start..layout.token_of_frame.end].fill(0);
         let mut sound = Filler { bytes: sound, at: 0 };
         for (index, piece) in pieces.iter().enumerate().filter(|(index, _)| frame_spans[*index].len > 0) {
-            self.attempt(piece.clip as usize, |clip| {
-                simulate::wait(delays.disk);
-                simulate::work(delays.decode);
+            self.attempt(piece.clip as usize, hook, |clip| {
+                hook.at(Moment::LayClip);
                 let values = part(clip.sound.bytes(), &piece.frames, layout.frame_bytes());
                 sound.put(frame_spans[index].start * layout.frame_bytes(), values);
                 let tokens = &mut tables[layout.tokens.clone()][text_spans[index].range()];
@@ -291,15 +272,15 @@ impl Dataset {
                 tables[layout.languages.start + index] = self.language(clip.language);
                 tables[layout.source_lens.start + index] = piece.length().frames as i32;
                 if let Some(durations) = &self.durations {
-                    let known = durations.of(&self.stretch(piece)).expect("durations of every clip");
+                    let known = durations.of(&self.segment(piece)).expect("durations of every clip");
                     let frames = &mut tables[layout.token_of_frame.clone()][frame_spans[index].range()];
-                    follow(known, text_spans[index].start, frames);
+                    stretch_durations(known, text_spans[index].start, frames);
                 }
             })?;
         }
         sound.finish();
         if layout.reference_frames > 0 {
-            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without)?;
+            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without, hook)?;
         }
         Ok((text_spans, frame_spans))
     }
@@ -312,7 +293,8 @@ impl Dataset {
         bytes: &mut [u8],
         draw: [u64; 3],
         without: &HashSet<usize>,
-    ) -> Result<(), Spoilt> {
+        hook: &Hook,
+    ) -> Result<(), BadClip> {
         let frame_bytes = layout.frame_bytes();
         let (slice, gap) = (layout.reference_frames * frame_bytes, GAP * frame_bytes);
         for (index, room) in bytes.chunks_exact_mut(slice + gap).enumerate() {
@@ -325,7 +307,7 @@ impl Dataset {
             let other = Some(self.speakers.another(own, &mut rng)).filter(|clip| !without.contains(clip));
             let (into, silent) = room.split_at_mut(slice);
             silent.fill(0);
-            self.attempt(other.unwrap_or(own), |clip| {
+            self.attempt(other.unwrap_or(own), hook, |clip| {
                 let values = clip.sound.bytes();
                 let spare_frames = (values.len().saturating_sub(slice)) / frame_bytes;
                 repeat(values, rng.below(spare_frames + 1) * frame_bytes, into);
@@ -335,18 +317,18 @@ impl Dataset {
     }
 
     /// Does one clip's part of a batch. A damaged clip, or a panic, is that clip's fault and nobody else's.
-    fn attempt(&self, index: usize, mut work: impl FnMut(Clip)) -> Result<(), Spoilt> {
+    fn attempt(&self, index: usize, hook: &Hook, mut work: impl FnMut(Clip)) -> Result<(), BadClip> {
         let done = catch_unwind(AssertUnwindSafe(|| {
-            self.hook.iter().for_each(|hook| hook(Moment::Clip(index)));
+            hook.at(Moment::OpenClip(index));
             self.cache.clip(index).map(&mut work)
         }));
         let reason = match done {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+            Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("panic: {}", message(&*panic)),
         };
         let (id, path) = self.cache.source(index);
-        Err(Spoilt { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
+        Err(BadClip { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
     }
 
     fn language(&self, code: &str) -> i32 {
@@ -361,7 +343,7 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// What the limits leave of a clip: all of it, pieces, or nothing.
-fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut Fitting) -> Result<Vec<Piece>, cache::Error> {
+fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> Result<Vec<Piece>, cache::Error> {
     let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
     let is_long = length.frames > fitting.max.frames || length.tokens > fitting.max.tokens;
     let cut = fitting.long_clips != LongClips::Refuse;

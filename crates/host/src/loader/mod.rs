@@ -5,24 +5,24 @@ mod block;
 mod block_layout;
 mod dataset;
 mod error;
-mod follow;
 mod layout;
 mod packer;
 mod pieces;
 mod plans;
 mod position;
 mod speakers;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod window;
 mod workers;
 
-pub use batch::{HostBatch, Making};
+pub use batch::{BatchTiming, HostBatch};
 pub use block::{Allocate, Block, PlainBlock};
 pub use block_layout::{BlockLayout, Section, SoundKind};
-pub use dataset::{Dataset, Fitting, Limits, Moment};
+pub use dataset::{ClipLimits, Dataset, FitReport};
 pub use error::Error;
 pub use layout::{Axis, AxisTables, Budget, GAP, Length, Span};
 pub use packer::plan;
 pub use position::Position;
-pub use workers::{Gauges, Loader, Options};
+pub use workers::{Loader, LoaderOptions, LoaderStatus};

@@ -3,7 +3,7 @@
 //! Nothing tells which word a pause stands behind, so a piece's text may be a word off; that is why it is asked for.
 
 use super::layout::Length;
-use crate::cache::Sound;
+use crate::cache::ClipAudio;
 use std::ops::Range;
 
 /// Frames below this share of the mean level are quiet: -20 dB.
@@ -96,13 +96,13 @@ fn long(range: &Range<u32>) -> Range<usize> {
 }
 
 /// Loudness of each of `frames` frames.
-pub(super) fn levels(sound: Sound, frames: usize, values_per_frame: usize) -> Vec<f32> {
+pub(super) fn levels(sound: ClipAudio, frames: usize, values_per_frame: usize) -> Vec<f32> {
     let mut levels: Vec<f32> = match sound {
-        Sound::Pcm(samples) => samples
+        ClipAudio::Pcm(samples) => samples
             .chunks(values_per_frame)
             .map(|hop| hop.iter().map(|x| f32::from(x.unsigned_abs())).sum::<f32>() / hop.len() as f32)
             .collect(),
-        Sound::Mel(bands) => bands
+        ClipAudio::Mel(bands) => bands
             .chunks(values_per_frame)
             .map(|frame| (frame.iter().map(|x| x.to_f32()).sum::<f32>() / frame.len() as f32).exp())
             .collect(),

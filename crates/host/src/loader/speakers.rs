@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Clips of the cache by speaker: four bytes a clip, and four for its speaker.
 pub(super) struct Speakers {
-    /// Of each clip of the cache.
+    /// Speaker of each clip of the cache.
     speaker: Vec<u32>,
     /// Clips in use, speaker after speaker, ascending; where each speaker starts, and the end.
     clips: Vec<u32>,

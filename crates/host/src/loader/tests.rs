@@ -6,8 +6,9 @@ use crate::cache::durations::{self, Aligned};
 use crate::cache::{self, Cache};
 use crate::config::{CacheContent, Config, LongClips};
 use crate::corpus::Utterance;
+use crate::error::Explained;
 use crate::rng::Rng;
-use crate::simulate::Delays;
+use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,12 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: Limits =
-    Limits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
+const LIMITS: ClipLimits = ClipLimits {
+    max: Length { frames: 100, tokens: 10 },
+    long_clips: LongClips::Refuse,
+    reference_frames: 24,
+    speed: 0.0,
+};
 
 /// Of the dataset below. The last clip is the only one of its speaker.
 fn speaker(clip: usize) -> &'static str {
@@ -45,8 +50,7 @@ fn open(dir: &Path, content: CacheContent, clips: &[(Vec<f32>, &str, &str)]) -> 
         .collect();
     let config = config(dir, content);
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
-    let cache =
-        cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false), Delays::default()).unwrap().0;
+    let cache = cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false), &Hook::NONE).unwrap().0;
     (cache, tokenizer)
 }
 
@@ -63,17 +67,16 @@ fn open_usual(dir: &Path, content: CacheContent) -> (Cache, Tokenizer) {
     open(dir, content, &clips)
 }
 
-fn dataset(hook: impl Fn(Moment) + Send + Sync + 'static) -> (tempfile::TempDir, Arc<Dataset>) {
+fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     let dir = tempfile::tempdir().unwrap();
     let (cache, tokenizer) = open_usual(dir.path(), CacheContent::Pcm);
-    let (mut dataset, fitting) = Dataset::new(cache, &tokenizer, &LIMITS).unwrap();
+    let (dataset, fitting) = Dataset::new(cache, &tokenizer, &LIMITS).unwrap();
     assert!(fitting.is_plain());
-    dataset.set_hook(hook);
     (dir, Arc::new(dataset))
 }
 
-fn options(workers: usize) -> Options {
-    Options {
+fn options(workers: usize) -> LoaderOptions {
+    LoaderOptions {
         seed: 9,
         from: Position::default(),
         workers,
@@ -82,11 +85,11 @@ fn options(workers: usize) -> Options {
         ordered: true,
         allocate: PlainBlock::allocate(),
         max_failures: 0,
-        delays: Default::default(),
+        hook: Hook::default(),
     }
 }
 
-fn start(dataset: &Arc<Dataset>, options: Options) -> Loader {
+fn start(dataset: &Arc<Dataset>, options: LoaderOptions) -> Loader {
     Loader::start(dataset.clone(), Budget::packed(dataset.lengths(), 3), options).unwrap()
 }
 
@@ -156,7 +159,7 @@ fn sound_tokens_and_languages_lie_where_the_layout_says() {
 
 #[test]
 fn a_reference_is_a_stretch_of_another_clip_of_the_same_speaker() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let layout = dataset.layout(&Budget::packed(dataset.lengths(), 12));
     let clips: Vec<usize> = (0..CLIPS).collect();
     let made = |draw| dataset.batch(&clips, &layout, Box::new(PlainBlock::new(layout.bytes)), draw).unwrap();
@@ -189,7 +192,7 @@ fn is_stretch(bytes: &[u8], clip: usize) -> bool {
 
 #[test]
 fn the_order_is_the_same_at_any_number_of_workers() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let expected = straight(&dataset, 30); // crosses epochs
     for workers in [1, 2, 5] {
         let loader = start(&dataset, options(workers));
@@ -205,29 +208,29 @@ fn the_order_is_the_same_at_any_number_of_workers() {
 
 #[test]
 fn a_slow_batch_keeps_its_place_and_stops_no_one() {
-    let slow = |moment: Moment| {
-        if matches!(moment, Moment::Batch([_, 0, 1])) {
+    let slow = Hook::new(|moment| {
+        if matches!(moment, Moment::LayBatch([_, 0, 1])) {
             std::thread::sleep(Duration::from_millis(100));
         }
-    };
-    let (_dir, dataset) = dataset(slow);
+    });
+    let (_dir, dataset) = dataset();
     let expected = straight(&dataset, 8);
-    let loader = start(&dataset, options(2));
+    let loader = start(&dataset, LoaderOptions { hook: slow, ..options(2) });
     assert!(bytes(&loader) == expected[0]);
     std::thread::sleep(Duration::from_millis(50));
-    assert!(loader.gauges().ready >= 3, "the other worker went on: {:?}", loader.gauges());
+    assert!(loader.status().ready >= 3, "the other worker went on: {:?}", loader.status());
     assert!((1..8).all(|at| bytes(&loader) == expected[at]));
 }
 
 #[test]
 fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let expected = straight(&dataset, 30);
     for stop in [1, 7, 13] {
         let loader = start(&dataset, options(3));
         let position = (0..stop).map(|_| take(&loader).1).last().unwrap();
         assert!(position.ahead.is_empty());
-        let resumed = start(&dataset, Options { from: position, ..options(1) });
+        let resumed = start(&dataset, LoaderOptions { from: position, ..options(1) });
         assert!((stop..30).all(|at| bytes(&resumed) == expected[at]));
     }
 }
@@ -236,18 +239,20 @@ fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
 #[test]
 fn batches_that_overtake_are_neither_lost_nor_repeated() {
     let delays = Mutex::new(Rng::new(&[5]));
-    let (_dir, dataset) = dataset(move |moment| {
-        if matches!(moment, Moment::Batch(_)) {
+    let hook = Hook::new(move |moment| {
+        if matches!(moment, Moment::LayBatch(_)) {
             let micros = delays.lock().unwrap().below(8).pow(4);
             std::thread::sleep(Duration::from_micros(micros as u64));
         }
     });
+    let (_dir, dataset) = dataset();
     let expected = straight(&dataset, 80);
     let number = |bytes: Vec<u8>| expected.iter().position(|known| *known == bytes).unwrap() as u64;
     let (mut got, mut from, mut overtaken) = (Vec::new(), Position::default(), false);
     for round in 0..8 {
         let ordered = round == 5;
-        let loader = start(&dataset, Options { from: from.clone(), ordered, ..options(1 + round % 4) });
+        let resumed = LoaderOptions { from: from.clone(), ordered, hook: hook.clone(), ..options(1 + round % 4) };
+        let loader = start(&dataset, resumed);
         for at in 0..7 {
             let (bytes, position) = take(&loader);
             got.push(number(bytes));
@@ -270,21 +275,21 @@ fn batches_that_overtake_are_neither_lost_nor_repeated() {
     assert_eq!(known(&got), known(&done));
     assert!(overtaken);
     // What is left comes in order.
-    let rest = start(&dataset, Options { from, ..options(2) });
+    let rest = start(&dataset, LoaderOptions { from, hook, ..options(2) });
     let missing: Vec<usize> = (low as usize..80).filter(|number| !done.contains(&(*number as u64))).collect();
     assert!(missing[..5].iter().all(|&at| bytes(&rest) == expected[at]));
 }
 
 #[test]
 fn memory_is_bounded_and_allocated_once() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     let count = Arc::new(AtomicUsize::new(0));
     let counter = count.clone();
     let allocate: Allocate = Arc::new(move |bytes| {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(PlainBlock::new(bytes)))
     });
-    let loader = start(&dataset, Options { allocate, in_flight: 2, ..options(3) });
+    let loader = start(&dataset, LoaderOptions { allocate, in_flight: 2, ..options(3) });
     assert_eq!(loader.host_bytes(), (3 + 3 + 2) * loader.layout().bytes);
     for _ in 0..40 {
         let held = [loader.next().unwrap().unwrap(), loader.next().unwrap().unwrap()];
@@ -297,22 +302,21 @@ fn memory_is_bounded_and_allocated_once() {
     loader.set_depth(1);
     assert_eq!(loader.host_bytes(), (1 + 1 + 2) * loader.layout().bytes);
     assert!((0..20).all(|_| !bytes(&loader).is_empty()));
-    let Gauges { workers, made, .. } = loader.gauges();
-    assert!(workers == 1 && made >= 100);
+    assert_eq!(loader.status().workers, 1);
 }
 
 #[test]
 fn memory_that_is_not_there_is_an_error() {
-    let (_dir, dataset) = dataset(|_| ());
+    let (_dir, dataset) = dataset();
     for workers in [0, 2] {
         let allocate: Allocate = Arc::new(|_| Err("out of pinned memory".into()));
-        let loader = start(&dataset, Options { allocate, ..options(workers) });
-        let error = loader.next().unwrap().err().unwrap().to_string();
+        let loader = start(&dataset, LoaderOptions { allocate, ..options(workers) });
+        let error = Explained::of(&loader.next().unwrap().err().unwrap()).to_string();
         assert!(error.contains("no memory for a batch of 1 MiB: out of pinned memory\nhint:"), "{error}");
         assert!(loader.next().is_none());
         let allocate: Allocate = Arc::new(|_| panic!("the driver is gone"));
-        let loader = start(&dataset, Options { allocate, ..options(2) });
-        let error = loader.next().unwrap().err().unwrap().to_string();
+        let loader = start(&dataset, LoaderOptions { allocate, ..options(2) });
+        let error = Explained::of(&loader.next().unwrap().err().unwrap()).to_string();
         assert!(error.contains("ended: the driver is gone\nhint:"), "{error}");
     }
 }
@@ -320,21 +324,20 @@ fn memory_that_is_not_there_is_an_error() {
 /// The clip is silent wherever it should be, whether as utterance or as reference; everything else stays.
 #[test]
 fn a_clip_that_panics_is_left_out_and_counted_once() {
-    let broken = |moment: Moment| assert!(!matches!(moment, Moment::Clip(4)), "no such sound");
-    let (_dir, whole) = dataset(|_| ());
-    let (_other, dataset) = dataset(broken);
-    let layout = whole.layout(&Budget::packed(whole.lengths(), 3));
-    let expected = straight(&whole, 20);
+    let hook = Hook::new(|moment| assert!(moment != Moment::OpenClip(4), "no such sound"));
+    let (_dir, dataset) = dataset();
+    let layout = dataset.layout(&Budget::packed(dataset.lengths(), 3));
+    let expected = straight(&dataset, 20);
     for workers in [0, 1, 3] {
-        let loader = start(&dataset, Options { max_failures: 1, ..options(workers) });
+        let loader = start(&dataset, LoaderOptions { max_failures: 1, hook: hook.clone(), ..options(workers) });
         let made: Vec<Vec<u8>> = (0..20).map(|_| bytes(&loader)).collect();
         let failures = loader.failures();
         assert_eq!((failures.len(), failures[0].id.as_str()), (1, "4"));
         assert!(failures[0].path.ends_with("4.wav") && failures[0].reason == "panic: no such sound");
         let silent = made.iter().zip(&expected).filter(|(a, b)| a[layout.sound.range()] != b[layout.sound.range()]);
-        let plans = (0..20).flat_map(|epoch| plan(whole.lengths(), &layout.budget, 9, epoch)).take(20);
+        let plans = (0..20).flat_map(|epoch| plan(dataset.lengths(), &layout.budget, 9, epoch)).take(20);
         assert_eq!(silent.count(), plans.filter(|clips| clips.contains(&4)).count());
-        let loader = start(&dataset, options(workers));
+        let loader = start(&dataset, LoaderOptions { hook: hook.clone(), ..options(workers) });
         let error = std::iter::from_fn(|| loader.next()).find_map(|batch| batch.map(|b| loader.recycle(b.block)).err());
         let error = error.unwrap().to_string();
         assert!(error.starts_with("1 clips failed while training, and `max_failures` allows 0:\n"), "{error}");
@@ -350,7 +353,7 @@ fn a_clip_that_rots_on_disk_is_left_out_and_counted() {
     let (cache, _) = open_usual(dir.path(), CacheContent::Pcm);
     rot(&dir.path().join("cache"), &values);
     let dataset = Arc::new(Dataset::new(cache, &tokenizer, &LIMITS).unwrap().0);
-    let loader = start(&dataset, Options { max_failures: 1, ..options(2) });
+    let loader = start(&dataset, LoaderOptions { max_failures: 1, ..options(2) });
     let batches = plan(dataset.lengths(), &loader.layout().budget, 9, 0).len();
     let utterances: usize = (0..batches)
         .map(|_| {
@@ -381,18 +384,17 @@ fn rot(dir: &Path, values: &[u8]) {
 fn a_batch_that_panics_is_tried_again_then_left_out() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
-    let once = move |moment: Moment| {
-        let third = matches!(moment, Moment::Batch([9, 0, 2]));
+    let once = Hook::new(move |moment| {
+        let third = matches!(moment, Moment::LayBatch([9, 0, 2]));
         assert!(!third || counter.fetch_add(1, Ordering::Relaxed) > 0, "a bad day");
-    };
-    let (_dir, good) = dataset(|_| ());
-    let expected = straight(&good, 8);
-    let (_dir, dataset_once) = dataset(once);
-    let loader = start(&dataset_once, options(2));
+    });
+    let (_dir, dataset) = dataset();
+    let expected = straight(&dataset, 8);
+    let loader = start(&dataset, LoaderOptions { hook: once, ..options(2) });
     assert!((0..8).all(|at| bytes(&loader) == expected[at]) && loader.failures().is_empty());
-    let (_dir, dataset) = dataset(|moment| assert!(!matches!(moment, Moment::Batch([9, 0, 2])), "a bad day"));
+    let always = Hook::new(|moment| assert!(moment != Moment::LayBatch([9, 0, 2]), "a bad day"));
     for workers in [0, 2] {
-        let loader = start(&dataset, Options { max_failures: 1, ..options(workers) });
+        let loader = start(&dataset, LoaderOptions { max_failures: 1, hook: always.clone(), ..options(workers) });
         assert!([0, 1, 3, 4, 5].into_iter().all(|at: usize| bytes(&loader) == expected[at]));
         assert_eq!(loader.failures()[0].id, "batch 2 of epoch 0");
         assert_eq!(loader.failures()[0].reason, "panic: a bad day");
@@ -416,7 +418,7 @@ fn long_clips_are_refused_cropped_or_split() {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
             let limits =
-                Limits { max: Length { frames: 100, tokens: 14 }, long_clips, reference_frames: 0, speed: 0.0 };
+                ClipLimits { max: Length { frames: 100, tokens: 14 }, long_clips, reference_frames: 0, speed: 0.0 };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
@@ -460,7 +462,7 @@ fn scaled(span: &Span, by: usize) -> std::ops::Range<usize> {
 fn spoken_lengths_vary_within_the_speed_and_fit_the_batch() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, tokenizer) = open_usual(dir.path(), CacheContent::Pcm);
-    let (dataset, _) = Dataset::new(cache, &tokenizer, &Limits { speed: 0.2, ..LIMITS }).unwrap();
+    let (dataset, _) = Dataset::new(cache, &tokenizer, &ClipLimits { speed: 0.2, ..LIMITS }).unwrap();
     let layout = dataset.layout(&Budget::packed(dataset.lengths(), 5));
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..20 {
@@ -483,10 +485,10 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
     let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
     let max = Length { frames: 100, tokens: 14 };
-    let limits = Limits { max, long_clips: LongClips::Split, reference_frames: 0, speed: 0.0 };
+    let limits = ClipLimits { max, long_clips: LongClips::Split, reference_frames: 0, speed: 0.0 };
     let frozen = |speed: f64| {
-        let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &Limits { speed, ..limits }).unwrap();
-        let wanted: Vec<_> = dataset.stretches().collect();
+        let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &ClipLimits { speed, ..limits }).unwrap();
+        let wanted: Vec<_> = dataset.segments().collect();
         let found = durations::find(&config, &tokenizer, &wanted);
         found.map(|durations| dataset.freeze(Arc::new(durations))).map(|()| dataset)
     };
@@ -498,9 +500,9 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
         [vec![2; others], vec![(length.frames - 2 * others) as i32]].concat()
     };
     let aligned: Vec<Aligned> = plain
-        .stretches()
+        .segments()
         .zip(plain.lengths())
-        .map(|((id, stretch), length)| Aligned { id: id.into(), stretch, durations: lasting(length) })
+        .map(|((id, segment), length)| Aligned { id: id.into(), segment, durations: lasting(length) })
         .collect();
     assert_eq!(aligned.len(), 3, "two pieces and a clip");
     durations::write(&config, &tokenizer, String::new(), &aligned, &stop).unwrap();
@@ -523,8 +525,9 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
         }
     }
     // In other pieces they are other clips.
-    let (cut, _) = Dataset::new(cache, &tokenizer, &Limits { max: Length { frames: 60, ..max }, ..limits }).unwrap();
-    let wanted: Vec<_> = cut.stretches().collect();
+    let (cut, _) =
+        Dataset::new(cache, &tokenizer, &ClipLimits { max: Length { frames: 60, ..max }, ..limits }).unwrap();
+    let wanted: Vec<_> = cut.segments().collect();
     let error = durations::find(&config, &tokenizer, &wanted).err().unwrap().to_string();
     assert!(error.contains("clips have no durations: 0"), "{error}");
 }

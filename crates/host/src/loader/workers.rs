@@ -3,7 +3,7 @@
 //! A worker takes a free block, then the next number, makes that batch and puts it into the window; the reader takes
 //! from there in turn. Which worker makes what, and how many there are, decides nothing about the order.
 
-use super::batch::{HostBatch, Making};
+use super::batch::{BatchTiming, HostBatch};
 use super::block::{Allocate, Block};
 use super::block_layout::BlockLayout;
 use super::dataset::{Dataset, message};
@@ -13,19 +13,20 @@ use super::plans::Plans;
 use super::position::Position;
 use super::window::Window;
 use crate::cache::Failure;
-use crate::machine::ThreadClock;
-use crate::simulate::{self, Delays};
+use crate::machine::{MIB, ThreadClock};
+use crate::simulate::{Hook, Moment};
+use crate::telemetry::queue::{Backlog, Queue, QueueReading};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A batch that panics for a reason of its own is tried so often, then left out and counted.
 const ATTEMPTS: usize = 2;
 
-pub struct Options {
+pub struct LoaderOptions {
     pub seed: u64,
     pub from: Position,
     /// 0 makes every batch when it is asked for, in the reader's thread.
@@ -39,7 +40,7 @@ pub struct Options {
     pub allocate: Allocate,
     /// Damaged clips that a run may do without.
     pub max_failures: usize,
-    pub delays: Delays,
+    pub hook: Hook,
 }
 
 /// Endless batches, epoch after epoch.
@@ -50,16 +51,12 @@ pub struct Loader {
 
 /// How the workers are doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gauges {
+pub struct LoaderStatus {
     /// Batches that wait for the reader.
     pub ready: usize,
     pub workers: usize,
-    /// Sums over all workers since the start.
+    /// Time that all workers together were at work since the start.
     pub busy_ns: u64,
-    /// Waiting for a free block.
-    pub blocked_full_ns: u64,
-    /// Batches.
-    pub made: u64,
 }
 
 struct Shared {
@@ -69,16 +66,11 @@ struct Shared {
     in_flight: usize,
     allocate: Allocate,
     max_failures: usize,
-    delays: Delays,
+    hook: Hook,
     plans: Mutex<Plans>,
-    state: Mutex<State>,
-    /// For workers: a block came back, the window moved on, or their number changed.
-    room: Condvar,
-    /// For the reader: a batch or an error came, or a worker left.
-    arrived: Condvar,
+    /// Workers wait for a block and a number, the reader for a batch.
+    queue: Queue<State>,
     busy_ns: AtomicU64,
-    blocked_full_ns: AtomicU64,
-    made: AtomicU64,
 }
 
 struct State {
@@ -104,10 +96,28 @@ enum Made {
     Nothing(Box<dyn Block>),
 }
 
+/// What the reader finds.
+enum Found {
+    /// The next batch, what ended the supply, or nothing after that.
+    Delivery(Option<Result<HostBatch, Error>>),
+    /// A number without a batch.
+    Nothing,
+    /// There are no workers: the reader makes the next batch itself.
+    OwnTurn,
+}
+
+/// What a worker finds.
+enum Task {
+    Make(u64),
+    Allocate,
+    /// The worker is to end, and is counted out already.
+    End,
+}
+
 impl Loader {
-    pub fn start(dataset: Arc<Dataset>, budget: Budget, options: Options) -> Result<Self, Error> {
+    pub fn start(dataset: Arc<Dataset>, budget: Budget, options: LoaderOptions) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let Options { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, delays } = options;
+        let LoaderOptions { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, hook } = options;
         let state = State {
             window: Window::new(ordered, from.batch, &from.ahead),
             free: Vec::new(),
@@ -127,14 +137,10 @@ impl Loader {
             in_flight,
             allocate,
             max_failures,
-            delays,
+            hook,
             plans: Mutex::new(Plans::new(seed, from.epoch)),
-            state: Mutex::new(state),
-            room: Condvar::new(),
-            arrived: Condvar::new(),
+            queue: Queue::new(state),
             busy_ns: AtomicU64::new(0),
-            blocked_full_ns: AtomicU64::new(0),
-            made: AtomicU64::new(0),
         };
         let loader = Loader { shared: Arc::new(shared), threads: Mutex::default() };
         loader.set_workers(workers)?;
@@ -142,46 +148,25 @@ impl Loader {
     }
 
     /// The next batch, or what ended the supply; nothing after that.
-    #[allow(clippy::should_implement_trait)] // other threads read gauges and set numbers meanwhile
+    #[allow(clippy::should_implement_trait)] // other threads read its status and set numbers meanwhile
     pub fn next(&self) -> Option<Result<HostBatch, Error>> {
         let shared = &self.shared;
-        let mut state = shared.lock();
         loop {
-            if state.closed {
-                return None;
-            }
-            if let Some(error) = state.error.take() {
-                return Some(Err(shared.close(&mut state, error)));
-            }
-            match state.window.pop() {
-                Some(made) => {
-                    shared.room.notify_all();
-                    match made {
-                        Made::Batch(batch) => {
-                            let position = shared.position(state.window.delivered());
-                            return Some(Ok(HostBatch { position, ..batch }));
-                        }
-                        Made::Nothing(block) => state.take_back(block, shared.in_flight),
-                    }
-                }
-                None if state.wanted == 0 && state.window.is_idle() => {
-                    drop(state);
+            match shared.queue.consume(|state| shared.find(state)) {
+                Found::Delivery(delivery) => return delivery,
+                Found::Nothing => {}
+                Found::OwnTurn => shared.queue.while_consuming_waits(|| {
                     if let Some((number, block)) = shared.task(false) {
-                        shared.make(number, block, &Hand::new(0));
+                        shared.make(number, block, &Worker::new(0));
                     }
-                    state = shared.lock();
-                }
-                None if state.wanted > 0 && state.alive == 0 => {
-                    return Some(Err(shared.close(&mut state, Error::Ended("none is left".into()))));
-                }
-                None => state = shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                }),
             }
         }
     }
 
     /// Gives a batch's memory back, to be filled again.
     pub fn recycle(&self, block: Box<dyn Block>) {
-        self.shared.recycle(block);
+        self.shared.queue.change(|state| state.take_back(block, self.shared.in_flight));
     }
 
     /// Where things lie in the blocks.
@@ -191,55 +176,54 @@ impl Loader {
 
     /// The most host memory that batches take.
     pub fn host_bytes(&self) -> usize {
-        self.shared.lock().most_blocks(self.shared.in_flight) * self.shared.layout.bytes
+        self.shared.queue.update(|state| state.most_blocks(self.shared.in_flight)) * self.shared.layout.bytes
     }
 
     /// While the run goes on. Surplus workers end after the batch they are at.
     pub fn set_workers(&self, workers: usize) -> Result<(), Error> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|thread| !thread.is_finished());
-        let mut state = self.shared.lock();
-        state.wanted = workers;
-        while state.alive < workers {
-            let (shared, number) = (self.shared.clone(), state.alive);
-            let thread = std::thread::Builder::new().name("loader".into()).spawn(move || work(&shared, number));
-            threads.push(thread.map_err(Error::Thread)?);
-            state.alive += 1;
-        }
-        self.shared.resized(&mut state);
-        Ok(())
+        self.shared.queue.change(|state| {
+            state.wanted = workers;
+            while state.alive < workers {
+                let (shared, number) = (self.shared.clone(), state.alive);
+                let thread = std::thread::Builder::new().name("loader".into()).spawn(move || work(&shared, number));
+                threads.push(thread.map_err(Error::thread)?);
+                state.alive += 1;
+            }
+            state.drop_surplus(self.shared.in_flight);
+            Ok(())
+        })
     }
 
     /// Batches that may wait, while the run goes on.
     pub fn set_depth(&self, depth: usize) {
-        let mut state = self.shared.lock();
-        state.depth = depth;
-        self.shared.resized(&mut state);
+        self.shared.queue.change(|state| {
+            state.depth = depth;
+            state.drop_surplus(self.shared.in_flight);
+        });
     }
 
-    pub fn gauges(&self) -> Gauges {
-        let (shared, state) = (&self.shared, self.shared.lock());
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Gauges {
-            ready: state.window.ready(),
-            workers: state.alive,
-            busy_ns: read(&shared.busy_ns),
-            blocked_full_ns: read(&shared.blocked_full_ns),
-            made: read(&shared.made),
-        }
+    pub fn status(&self) -> LoaderStatus {
+        let (ready, workers) = self.shared.queue.update(|state| (state.window.ready(), state.alive));
+        LoaderStatus { ready, workers, busy_ns: self.shared.busy_ns.load(Ordering::Relaxed) }
+    }
+
+    /// What workers and the reader waited for since the start.
+    pub fn queue(&self) -> QueueReading {
+        self.shared.queue.reading()
     }
 
     /// Clips that were left out since the start, each once.
     pub fn failures(&self) -> Vec<Failure> {
-        self.shared.lock().failures.clone()
+        self.shared.queue.update(|state| state.failures.clone())
     }
 }
 
 impl Drop for Loader {
     /// Workers end after the batch they are at.
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.room.notify_all();
+        self.shared.queue.change(|state| state.closed = true);
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }
@@ -247,87 +231,106 @@ impl Drop for Loader {
 }
 
 /// What a thread that makes batches has of its own.
-struct Hand {
+struct Worker {
     number: usize,
     clock: ThreadClock,
 }
 
-impl Hand {
+impl Worker {
     fn new(number: usize) -> Self {
-        Hand { number, clock: ThreadClock::open() }
+        Worker { number, clock: ThreadClock::open() }
     }
 }
 
 /// A worker thread. What panics in a batch is caught there; this is for memory that does not come.
 fn work(shared: &Shared, number: usize) {
-    let hand = Hand::new(number);
+    let worker = Worker::new(number);
     let run = || {
         while let Some((number, block)) = shared.task(true) {
-            shared.make(number, block, &hand);
+            shared.make(number, block, &worker);
         }
     };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-        let mut state = shared.lock();
-        state.alive -= 1;
-        state.error = Some(Error::Ended(message(&*panic).into()));
-        shared.arrived.notify_all();
-        shared.room.notify_all();
+        shared.queue.change(|state| {
+            state.alive -= 1;
+            state.error = Some(Error::ended(message(&*panic)));
+        });
     }
 }
 
 impl Shared {
-    /// A worker that panicked left nothing half done behind: what it holds is taken or it is not.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For the reader; it waits where there is nothing.
+    fn find(&self, state: &mut State) -> Option<Found> {
+        if state.closed {
+            return Some(Found::Delivery(None));
+        }
+        if let Some(error) = state.error.take() {
+            return Some(state.end(error));
+        }
+        match state.window.pop() {
+            Some(Made::Batch(batch)) => {
+                let position = self.position(state.window.delivered());
+                Some(Found::Delivery(Some(Ok(HostBatch { position, ..batch }))))
+            }
+            Some(Made::Nothing(block)) => {
+                state.take_back(block, self.in_flight);
+                Some(Found::Nothing)
+            }
+            None if state.wanted == 0 && state.window.is_idle() => Some(Found::OwnTurn),
+            None if state.wanted > 0 && state.alive == 0 => Some(state.end(Error::ended("none is left"))),
+            None => None,
+        }
     }
 
     /// Waits for a block, then for a number. None: the worker is to end, and is counted out already.
     fn task(&self, is_worker: bool) -> Option<(u64, Box<dyn Block>)> {
-        let start = Instant::now();
-        let mut own: Option<Box<dyn Block>> = None;
-        let mut state = self.lock();
+        let mut own = None;
         loop {
-            if state.closed || state.error.is_some() || (is_worker && state.alive > state.wanted) {
-                state.free.extend(own);
-                state.alive -= usize::from(is_worker);
-                self.room.notify_all();
-                self.arrived.notify_all();
-                return None;
-            }
-            let most = state.most_blocks(self.in_flight);
-            if own.is_none() {
-                own = state.free.pop();
-            }
-            if own.is_none() && state.blocks < most {
-                state.blocks += 1;
-                drop(state);
-                let allocated = (self.allocate)(self.layout.bytes);
-                state = self.lock();
-                match allocated {
-                    Ok(block) => own = Some(block),
-                    Err(reason) => {
-                        state.blocks -= 1;
-                        state.error = Some(Error::Memory { mib: self.layout.bytes.div_ceil(1 << 20), reason });
-                    }
+            match self.queue.produce(|state| self.begin(state, &mut own, is_worker)) {
+                Task::Make(number) => return own.map(|block| (number, block)),
+                Task::Allocate => own = self.allocate(),
+                Task::End => {
+                    self.queue.change(|_| ()); // the reader may wait for a worker that is no more
+                    return None;
                 }
-                continue;
             }
-            if let Some(block) = own.take() {
-                if let Some(number) = state.window.take(most) {
-                    self.blocked_full_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                    return Some((number, block));
-                }
-                own = Some(block);
-            }
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// For a worker; it waits where there is nothing to do. A number is taken only with a block in hand.
+    fn begin(&self, state: &mut State, own: &mut Option<Box<dyn Block>>, is_worker: bool) -> Option<Task> {
+        if state.closed || state.error.is_some() || (is_worker && state.alive > state.wanted) {
+            state.free.extend(own.take());
+            state.alive -= usize::from(is_worker);
+            return Some(Task::End);
+        }
+        let most = state.most_blocks(self.in_flight);
+        if own.is_none() {
+            *own = state.free.pop();
+        }
+        if own.is_none() {
+            let may_grow = state.blocks < most;
+            state.blocks += usize::from(may_grow);
+            return may_grow.then_some(Task::Allocate);
+        }
+        state.window.take(most).map(Task::Make)
+    }
+
+    fn allocate(&self) -> Option<Box<dyn Block>> {
+        let allocated = (self.allocate)(self.layout.bytes);
+        let refused = |reason| {
+            self.queue.change(|state| {
+                state.blocks -= 1;
+                state.error = Some(Error::memory(self.layout.bytes.div_ceil(MIB as usize), reason));
+            });
+        };
+        allocated.map_err(refused).ok()
+    }
+
     /// Makes a batch and puts it, or the news that there is none, into the window.
-    fn make(&self, number: u64, mut block: Box<dyn Block>, hand: &Hand) {
-        let (start, before, mut locked) = (Instant::now(), hand.clock.read(), Duration::ZERO);
-        simulate::wait(self.delays.hiccup_of(number));
-        simulate::work(self.delays.load);
+    fn make(&self, number: u64, mut block: Box<dyn Block>, worker: &Worker) {
+        let (start, before, mut locked) = (Instant::now(), worker.clock.read(), Duration::ZERO);
+        self.hook.at(Moment::MakeBatch(number));
         let laid = (0..ATTEMPTS).find_map(|attempt| {
             let laid = catch_unwind(AssertUnwindSafe(|| self.lay(number, &mut *block, &mut locked)));
             laid.map_err(|panic| {
@@ -338,17 +341,15 @@ impl Shared {
             .ok()
         });
         let wall = start.elapsed();
-        let making = Making { worker: hand.number, start, wall, locked, ran: hand.clock.since(before) };
+        let timing = BatchTiming { worker: worker.number, start, wall, locked, ran: worker.clock.since(before) };
         self.busy_ns.fetch_add(wall.as_nanos() as u64, Ordering::Relaxed);
-        self.made.fetch_add(u64::from(laid.is_some()), Ordering::Relaxed);
         let made = match laid {
             Some((text_spans, frame_spans)) => {
-                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), making })
+                Made::Batch(HostBatch { block, text_spans, frame_spans, position: Position::default(), timing })
             }
             None => Made::Nothing(block),
         };
-        self.lock().window.put(number, made);
-        self.arrived.notify_all();
+        self.queue.put(|state| state.window.put(number, made));
     }
 
     /// Lays a batch, less the clips that turn out to be damaged.
@@ -356,17 +357,17 @@ impl Shared {
         let asked = Instant::now();
         let mut plans = self.plans();
         *locked += asked.elapsed();
-        simulate::wait(self.delays.lock);
+        self.hook.at(Moment::PlanLocked);
         let (epoch, batch, plan) = plans.locate(number, &self.dataset, &self.layout.budget);
         drop(plans);
-        simulate::hand_over(self.delays.lock);
+        self.hook.at(Moment::PlanReleased);
         loop {
             let asked = Instant::now();
-            let spoilt = self.lock().spoilt.clone();
+            let spoilt = self.queue.update(|state| state.spoilt.clone());
             *locked += asked.elapsed();
             let draw = [self.seed, epoch, batch];
             let clips = &plan[batch as usize];
-            match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.delays) {
+            match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.hook) {
                 Ok(spans) => return spans,
                 Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
             }
@@ -375,17 +376,15 @@ impl Shared {
 
     /// Counts a failure, a clip's only once.
     fn fail(&self, clip: Option<usize>, failure: Failure) {
-        let mut state = self.lock();
-        if clip.is_some_and(|clip| !state.spoilt.insert(clip)) {
-            return;
-        }
-        state.failures.push(failure);
-        if state.failures.len() > self.max_failures {
-            let failures = state.failures.clone();
-            state.error = Some(Error::TooManyFailures { failures, max_failures: self.max_failures });
-            self.arrived.notify_all();
-            self.room.notify_all();
-        }
+        self.queue.change(|state| {
+            if clip.is_some_and(|clip| !state.spoilt.insert(clip)) {
+                return;
+            }
+            state.failures.push(failure);
+            if state.failures.len() > self.max_failures {
+                state.error = Some(Error::too_many(state.failures.clone(), self.max_failures));
+            }
+        });
     }
 
     fn batch_failure(&self, number: u64, reason: &str) -> Failure {
@@ -401,25 +400,11 @@ impl Shared {
     fn position(&self, delivered: (u64, Vec<u64>)) -> Position {
         self.plans().position(delivered, &self.dataset, &self.layout.budget)
     }
+}
 
-    fn recycle(&self, block: Box<dyn Block>) {
-        self.lock().take_back(block, self.in_flight);
-        self.room.notify_all();
-    }
-
-    /// More blocks may be made, or the surplus goes.
-    fn resized(&self, state: &mut State) {
-        while state.blocks > state.most_blocks(self.in_flight) && state.free.pop().is_some() {
-            state.blocks -= 1;
-        }
-        self.room.notify_all();
-        self.arrived.notify_all();
-    }
-
-    fn close(&self, state: &mut State, error: Error) -> Error {
-        state.closed = true;
-        self.room.notify_all();
-        error
+impl Backlog for State {
+    fn ready(&self) -> usize {
+        self.window.ready()
     }
 }
 
@@ -435,5 +420,17 @@ impl State {
         } else {
             self.free.push(block);
         }
+    }
+
+    /// After a change of what there should be; more blocks are made when they are needed.
+    fn drop_surplus(&mut self, in_flight: usize) {
+        while self.blocks > self.most_blocks(in_flight) && self.free.pop().is_some() {
+            self.blocks -= 1;
+        }
+    }
+
+    fn end(&mut self, error: Error) -> Found {
+        self.closed = true;
+        Found::Delivery(Some(Err(error)))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// Times in `/proc/stat` and `/proc/PID/stat` count in hundredths of a second on every Linux.
 const TICK_NS: u64 = 10_000_000;
-/// Of this process's control group, as a container sees it.
+/// Figures of this process's control group, as a container sees it.
 const QUOTA_FILES: [&str; 2] = ["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"];
 
 /// Core time since the machine started.

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 
 /// What one GPU did since the last reading. A figure that the driver does not tell has count 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
+pub struct GpuReading {
     /// Share of time with a kernel running, 0 to 1. One small kernel at a time counts as 1.
     pub busy: Spread,
     /// Share of time that the memory was read or written.
@@ -47,7 +47,7 @@ struct Sample {
     throttle: Vec<&'static str>,
 }
 
-impl Reading {
+impl GpuReading {
     fn add(&mut self, sample: Sample) {
         let figures = [
             (&mut self.busy, sample.busy),
@@ -69,7 +69,7 @@ impl Reading {
 
 /// Asks until it is dropped.
 pub struct Sampler {
-    readings: Arc<Mutex<Vec<Reading>>>,
+    readings: Arc<Mutex<Vec<GpuReading>>>,
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -85,7 +85,7 @@ impl Sampler {
     }
 
     fn spawn(gpus: usize, period: Duration, mut ask: impl FnMut() -> Vec<Sample> + Send + 'static) -> Sampler {
-        let readings = Arc::new(Mutex::new(vec![Reading::default(); gpus]));
+        let readings = Arc::new(Mutex::new(vec![GpuReading::default(); gpus]));
         let shared = readings.clone();
         let (stop, stopped) = channel();
         let work = move || {
@@ -100,7 +100,7 @@ impl Sampler {
     }
 
     /// Since the last call, one for each address, in order.
-    pub fn read(&self) -> Vec<Reading> {
+    pub fn read(&self) -> Vec<GpuReading> {
         let mut readings = self.readings.lock().expect("no holder of this lock panics");
         readings.iter_mut().map(std::mem::take).collect()
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_reading_gathers_samples_and_skips_what_is_unknown() {
-        let mut reading = Reading::default();
+        let mut reading = GpuReading::default();
         for (busy, throttle) in [(0.9, vec![]), (1.0, vec!["heat"]), (0.8, vec!["heat", "power cap"])] {
             reading.add(Sample { busy: Some(busy), throttle, ..Sample::default() });
         }
@@ -193,7 +193,7 @@ mod tests {
         (0..4).for_each(|_| answers.recv().unwrap()); // so three samples at least are in
         let first = sampler.read();
         assert!(first.len() == 2 && first[0].power_watts.count >= 3 && first[0].power_watts.min == 1.0);
-        assert_eq!(first[1], Reading::default());
+        assert_eq!(first[1], GpuReading::default());
         (0..2).for_each(|_| answers.recv().unwrap());
         let second = sampler.read();
         assert!(second[0].power_watts.known().is_none_or(|watts| watts.min > first[0].power_watts.max));

@@ -22,7 +22,7 @@ const EVEN: f64 = 0.5;
 const STEADY: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct LeakSettings {
     /// From the first observed step on; not looked at.
     pub warm_up_steps: u64,
     /// The shortest window.
@@ -31,19 +31,19 @@ pub struct Settings {
     pub min_rise_bytes: u64,
 }
 
-impl Settings {
-    /// For the caching allocator's allocated bytes, which are exact.
-    pub const DEVICE: Settings = Settings { warm_up_steps: 50, window_steps: 20, min_rise_bytes: 8 << 20 };
+impl LeakSettings {
+    /// Settings for the caching allocator's allocated bytes, which are exact.
+    pub const DEVICE: LeakSettings = LeakSettings { warm_up_steps: 50, window_steps: 20, min_rise_bytes: 8 << 20 };
     /// For [`host_bytes`]: the C library's heap gives memory back late and in pieces.
-    pub const HOST: Settings = Settings { min_rise_bytes: 32 << 20, ..Settings::DEVICE };
+    pub const HOST: LeakSettings = LeakSettings { min_rise_bytes: 32 << 20, ..LeakSettings::DEVICE };
 }
 
 /// Watches the memory of one role.
 #[derive(Debug)]
-pub struct Detector {
+pub struct LeakDetector {
     role: &'static str,
     limit_bytes: Option<u64>,
-    settings: Settings,
+    settings: LeakSettings,
     first_step: Option<u64>,
     /// The window that is being filled: (number, floor).
     open: Option<Floor>,
@@ -74,7 +74,7 @@ struct Growth {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
+pub struct MemoryGrowth {
     pub role: &'static str,
     pub step: u64,
     pub mib_per_1000_steps: f64,
@@ -86,16 +86,16 @@ pub struct Finding {
     pub full_in_steps: Option<u64>,
 }
 
-impl Detector {
+impl LeakDetector {
     /// `limit_bytes`: the role's memory cap, or what the card has.
-    pub fn new(role: &'static str, limit_bytes: Option<u64>, settings: Settings) -> Self {
+    pub fn new(role: &'static str, limit_bytes: Option<u64>, settings: LeakSettings) -> Self {
         let (first_step, open, levels, reported) = Default::default();
-        Detector { role, limit_bytes, settings, first_step, open, levels, reported }
+        LeakDetector { role, limit_bytes, settings, first_step, open, levels, reported }
     }
 
     /// What is in use after `step`; every step, or every few, as long as a window sees several. A finding comes once,
     /// and again only after the growth has stopped in between.
-    pub fn observe(&mut self, step: u64, bytes: u64) -> Option<Finding> {
+    pub fn observe(&mut self, step: u64, bytes: u64) -> Option<MemoryGrowth> {
         let since_start = step.saturating_sub(*self.first_step.get_or_insert(step));
         let window = since_start.checked_sub(self.settings.warm_up_steps)? / self.settings.window_steps.max(1);
         match &mut self.open {
@@ -130,13 +130,13 @@ impl Detector {
         }
     }
 
-    fn judge(&mut self, step: u64, used_bytes: u64) -> Option<Finding> {
+    fn judge(&mut self, step: u64, used_bytes: u64) -> Option<MemoryGrowth> {
         let growth = self.levels.iter().find_map(|level| level.growth);
         let memory = if growth.is_some() { KEPT } else { self.reported.saturating_sub(1) };
         let was_reported = std::mem::replace(&mut self.reported, memory) > 0;
         let growth = growth.filter(|_| !was_reported)?;
         let left = self.limit_bytes.map(|limit| limit.saturating_sub(used_bytes) as f64);
-        Some(Finding {
+        Some(MemoryGrowth {
             role: self.role,
             step,
             mib_per_1000_steps: growth.bytes_per_step * 1e3 / MIB,
@@ -189,7 +189,7 @@ fn median(figures: &[f64]) -> f64 {
     if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for MemoryGrowth {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(
             f,
@@ -227,8 +227,8 @@ mod tests {
     const GIB: f64 = 1024.0 * MIB;
 
     /// The first finding over `steps` steps of a series.
-    fn first(settings: Settings, steps: u64, mut series: impl FnMut(u64) -> f64) -> Option<Finding> {
-        let mut detector = Detector::new("model", Some(80 << 30), settings);
+    fn first(settings: LeakSettings, steps: u64, mut series: impl FnMut(u64) -> f64) -> Option<MemoryGrowth> {
+        let mut detector = LeakDetector::new("model", Some(80 << 30), settings);
         (1..=steps).find_map(|step| detector.observe(step, series(step) as u64))
     }
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_planted_leak_is_found_within_fifteen_windows() {
-        let found = first(Settings::DEVICE, 2000, |step| 4.0 * GIB + (step / 10) as f64 * MIB).unwrap();
+        let found = first(LeakSettings::DEVICE, 2000, |step| 4.0 * GIB + (step / 10) as f64 * MIB).unwrap();
         assert!(found.step <= 50 + 15 * 20 + 1, "{found:?}");
         assert!((found.mib_per_1000_steps - 100.0).abs() < 3.0, "{found:?}");
         let left_mib = (80.0 - 4.0) * 1024.0;
@@ -266,7 +266,7 @@ mod tests {
     #[ignore = "a part of the test above, which runs it"]
     fn a_process_that_may_leak() {
         let leak_kib: usize = std::env::var(LEAK_KIB).map_or(0, |kib| kib.parse().unwrap());
-        let (mut detector, mut kept) = (Detector::new("host", None, Settings::HOST), Vec::new());
+        let (mut detector, mut kept) = (LeakDetector::new("host", None, LeakSettings::HOST), Vec::new());
         let finding = (1..=1500).find_map(|step| {
             let work = vec![1u8; (1 + step as usize % 3) << 20]; // what a step takes and gives back
             kept.push(vec![1u8; leak_kib << 10]);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn one_finding_per_stretch() {
-        let mut detector = Detector::new("data", None, Settings::DEVICE);
+        let mut detector = LeakDetector::new("data", None, LeakSettings::DEVICE);
         let leaking = |step: u64| (step.min(2000) + step.saturating_sub(12_000)) << 17;
         let found: Vec<u64> =
             (1..14_000).filter_map(|step| detector.observe(step, leaking(step))).map(|found| found.step).collect();
@@ -289,10 +289,10 @@ mod tests {
     /// A kilobyte a step: invisible in a short window, eight MiB after 8,000 steps.
     #[test]
     fn slow_leaks_and_leaks_in_rare_lumps_are_found_in_longer_windows() {
-        let slow = first(Settings::DEVICE, 100_000, |step| GIB + step as f64 * 1024.0).unwrap();
+        let slow = first(LeakSettings::DEVICE, 100_000, |step| GIB + step as f64 * 1024.0).unwrap();
         assert!((8_000..25_000).contains(&slow.step), "{slow:?}");
         assert!((slow.mib_per_1000_steps - 0.977).abs() < 0.05, "{slow:?}");
-        let lumps = first(Settings::DEVICE, 20_000, |step| GIB + (step / 250) as f64 * 20.0 * MIB).unwrap();
+        let lumps = first(LeakSettings::DEVICE, 20_000, |step| GIB + (step / 250) as f64 * 20.0 * MIB).unwrap();
         assert!(lumps.step < 10_000, "{lumps:?}");
         assert!((lumps.mib_per_1000_steps - 80.0).abs() < 20.0, "{lumps:?}");
     }
@@ -300,7 +300,7 @@ mod tests {
     /// The loop logs, and so observes, every tenth step; and it goes on from a checkpoint.
     #[test]
     fn sparse_observations_of_a_resumed_run() {
-        let mut detector = Detector::new("model", None, Settings::DEVICE);
+        let mut detector = LeakDetector::new("model", None, LeakSettings::DEVICE);
         let mut steps = (50_000..51_000).step_by(10);
         let found = steps.find_map(|step| detector.observe(step, 3 << 30 | step << 17)).unwrap();
         assert!(found.step <= 50_000 + 370 && found.full_in_steps.is_none(), "{found:?}");
@@ -316,7 +316,7 @@ mod tests {
             seen.insert(rng.below(300));
             6.0 * GIB + seen.len() as f64 * 3.0 * MIB
         };
-        assert_eq!(first(Settings::DEVICE, 20_000, series), None);
+        assert_eq!(first(LeakSettings::DEVICE, 20_000, series), None);
     }
 
     #[test]
@@ -330,10 +330,10 @@ mod tests {
                 ((8.0 * GIB + settled + walk + leak_per_step * step as f64) / 131_072.0).round() * 131_072.0
             }
         };
-        assert_eq!(first(Settings::HOST, 50_000, heap(0.0)), None);
-        let found = first(Settings::HOST, 50_000, heap(0.1 * MIB)).unwrap();
+        assert_eq!(first(LeakSettings::HOST, 50_000, heap(0.0)), None);
+        let found = first(LeakSettings::HOST, 50_000, heap(0.1 * MIB)).unwrap();
         assert!((found.mib_per_1000_steps - 100.0).abs() < 40.0, "{found:?}");
-        let noisy = first(Settings::HOST, 200_000, heap(0.01 * MIB)).unwrap();
+        let noisy = first(LeakSettings::HOST, 200_000, heap(0.01 * MIB)).unwrap();
         assert!((noisy.mib_per_1000_steps - 10.0).abs() < 5.0, "{noisy:?}");
     }
 
@@ -389,7 +389,7 @@ mod tests {
         #[test]
         fn healthy_runs_are_quiet(clean in clean()) {
             let mut rng = Rng::new(&[clean.seed]);
-            prop_assert_eq!(first(Settings::DEVICE, 6000, |step| clean.bytes(&mut rng, step)), None);
+            prop_assert_eq!(first(LeakSettings::DEVICE, 6000, |step| clean.bytes(&mut rng, step)), None);
         }
 
         /// Any pace from the planted one up, from any step on, over noise and teeth of up to 64 MiB.
@@ -406,7 +406,7 @@ mod tests {
                 let leaked = step.saturating_sub(start) as f64 * pace * MIB;
                 GIB + leaked + (step % tooth_steps) as f64 * MIB + noise(&mut rng, noise_mib * MIB)
             };
-            let found = first(Settings::DEVICE, start + 6000, series);
+            let found = first(LeakSettings::DEVICE, start + 6000, series);
             prop_assert!(found.is_some());
             let found = found.unwrap();
             prop_assert!((found.mib_per_1000_steps / (pace * 1e3) - 1.0).abs() < 0.5, "{found:?}");

@@ -40,7 +40,7 @@ impl Spread {
     }
 }
 
-/// With its deviation, which is what a reader wants of the sum of squares. Nothing where nothing was measured.
+/// Serialises with its deviation, which is what a reader wants of the sum of squares. Nothing where nothing was measured.
 impl Serialize for Spread {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.count == 0 {

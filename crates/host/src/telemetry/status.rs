@@ -1,8 +1,8 @@
 //! A run's figures for people and for programs: one line for a terminal, and names with numbers for logs.
 
-use super::gpu::Reading;
+use super::gpu::GpuReading;
 use super::spread::Spread;
-use super::window::Summary;
+use super::window::StepSummary;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -11,15 +11,15 @@ pub struct Figures {
     /// Where the run ends.
     pub steps: u64,
     pub loss: f64,
-    pub window: Summary,
+    pub window: StepSummary,
     pub eta: Option<Duration>,
-    pub model_gpu: Option<Reading>,
+    pub model_gpu: Option<GpuReading>,
     /// `None` where one GPU has both roles.
-    pub data_gpu: Option<Reading>,
+    pub data_gpu: Option<GpuReading>,
 }
 
 /// (model's name, data's name, figure) of each figure of a GPU.
-type GpuFigure = (&'static str, &'static str, fn(&Reading) -> Option<f64>);
+type GpuFigure = (&'static str, &'static str, fn(&GpuReading) -> Option<f64>);
 const GPU_FIGURES: [GpuFigure; 10] = [
     ("model_gpu_busy", "data_gpu_busy", |gpu| mean(gpu.busy)),
     ("model_gpu_busy_std", "data_gpu_busy_std", |gpu| gpu.busy.known().map(|busy| busy.std())),
@@ -57,7 +57,7 @@ impl Figures {
             (8, format!("{:.1} ms ±{:.0} %", window.step_ms.mean, window.step_ms.cv() * 100.0)),
             (6, format!("ready {:.1} %", window.readiness * 100.0)),
         ];
-        let of = |gpu: &Option<Reading>, figure: fn(&Reading) -> Spread| gpu.as_ref().map(figure).and_then(mean);
+        let of = |gpu: &Option<GpuReading>, figure: fn(&GpuReading) -> Spread| gpu.as_ref().map(figure).and_then(mean);
         let busy = |name, share| format!("{name} {:.0} %", share * 100.0);
         parts.extend(of(&self.model_gpu, |gpu| gpu.busy).map(|share| (5, busy("GPU", share))));
         parts.extend(of(&self.model_gpu, |gpu| gpu.power_watts).map(|watts| (2, format!("{watts:.0} W"))));
@@ -123,16 +123,16 @@ mod tests {
     use std::collections::HashSet;
 
     fn figures() -> Figures {
-        let gpu = |busy: f64, watts: f64| Reading {
+        let gpu = |busy: f64, watts: f64| GpuReading {
             busy: [busy].into_iter().collect(),
             power_watts: [watts].into_iter().collect(),
-            ..Reading::default()
+            ..GpuReading::default()
         };
         Figures {
             step: 1200,
             steps: 6000,
             loss: 0.8421,
-            window: Summary {
+            window: StepSummary {
                 step_ms: [7.938, 8.262].into_iter().collect(),
                 p50_ms: 8.1,
                 p99_ms: 8.26,

@@ -11,7 +11,7 @@ const STEPS_TO_JUDGE: u64 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     pub seconds: f64,
-    /// Of these, while the model's queue was empty.
+    /// Part of `seconds` while the model's queue was empty.
     pub starved_seconds: f64,
     pub utterances: usize,
     pub audio_seconds: f64,
@@ -31,7 +31,7 @@ pub struct Window {
 
 /// What a window of steps came to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct StepSummary {
     pub step_ms: Spread,
     pub p50_ms: f64,
     pub p99_ms: f64,
@@ -66,13 +66,13 @@ impl Window {
     }
 
     /// `None` while no step was counted.
-    pub fn close(&mut self) -> Option<Summary> {
+    pub fn close(&mut self) -> Option<StepSummary> {
         let mut steps_ms = std::mem::take(&mut self.steps_ms);
         let total = std::mem::take(&mut self.total);
         let step_ms = steps_ms.iter().copied().collect::<Spread>().known()?;
         steps_ms.sort_by(f64::total_cmp);
         let wall_s = total.seconds.max(1e-9);
-        Some(Summary {
+        Some(StepSummary {
             step_ms,
             p50_ms: percentile(&steps_ms, 0.50),
             p99_ms: percentile(&steps_ms, 0.99),
@@ -101,7 +101,7 @@ impl Window {
     }
 }
 
-/// Of sorted figures, at least one, interpolated between neighbours (type 7 of Hyndman and Fan 1996).
+/// Percentile of sorted figures, at least one, interpolated between neighbours (type 7 of Hyndman and Fan 1996).
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let at = share * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn close_over(window: &mut Window, steps_ms: impl IntoIterator<Item = f64>) -> Option<Summary> {
+    fn close_over(window: &mut Window, steps_ms: impl IntoIterator<Item = f64>) -> Option<StepSummary> {
         steps_ms.into_iter().for_each(|ms| window.add(Step { seconds: ms / 1e3, ..Step::default() }));
         window.close()
     }

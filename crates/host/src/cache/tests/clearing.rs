@@ -1,7 +1,7 @@
 //! Listing a cache and clearing it up.
 
 use super::*;
-use store::{Limits, list, prune};
+use store::{Retention, list, prune};
 
 fn root(case: &Case) -> PathBuf {
     kept_dir(&case.config.data)
@@ -21,7 +21,7 @@ fn what_is_there_is_listed() {
     case.run().unwrap();
     use_long_ago(&case, 3);
     let [folder] = &list(&root(&case)).unwrap()[..] else { panic!("one folder") };
-    assert_eq!(folder.settings.as_ref(), Some(&Settings::new(&case.config)));
+    assert_eq!(folder.settings.as_ref(), Some(&FeatureSettings::new(&case.config)));
     assert!(folder.bytes > 2 * 3 * 1600);
     let [corpus] = &folder.corpora[..] else { panic!("one corpus") };
     assert_eq!((&*corpus.corpus, corpus.clips, corpus.age().as_secs() / 3600), (case.root.path(), 3, 72));
@@ -31,7 +31,7 @@ fn what_is_there_is_listed() {
 fn a_used_cache_is_not_pruned() {
     let case = Case::new(3);
     case.run().unwrap();
-    let pruned = prune(&root(&case), &Limits::default(), false).unwrap();
+    let pruned = prune(&root(&case), &Retention::default(), false).unwrap();
     assert_eq!((pruned.files, pruned.busy.len()), (0, 0));
     assert_eq!(case.counts(), (0, 0, 3, 0));
 }
@@ -46,9 +46,9 @@ fn what_no_corpus_uses_goes() {
     fs::write(old.join("notes.txt"), b"not ours").unwrap();
     fs::write(case.dir().join(shard::name(digest::Digest::of(b""))), b"").unwrap();
     fs::write(case.dir().join(writer::TEMPORARY), b"half").unwrap();
-    let dry = prune(&root(&case), &Limits::default(), true).unwrap();
+    let dry = prune(&root(&case), &Retention::default(), true).unwrap();
     assert_eq!((dry.files, dry.bytes), (3, 3 + 4));
-    assert_eq!(prune(&root(&case), &Limits::default(), false).unwrap().files, 3 + 1, "and the lock it took");
+    assert_eq!(prune(&root(&case), &Retention::default(), false).unwrap().files, 3 + 1, "and the lock it took");
     assert_eq!(
         (case.shards(), old.join("notes.txt").exists(), old.join("digests.arrow").exists()),
         (before, true, false)
@@ -59,9 +59,9 @@ fn what_no_corpus_uses_goes() {
 fn limits_of_age_size_and_corpus() {
     let [case, other] = [Case::new(2), Case::new(2)];
     for limits in [
-        Limits { unused_for: Some(Duration::from_secs(24 * 3600)), ..Limits::default() },
-        Limits { bytes: Some(1000), ..Limits::default() },
-        Limits { corpus: Some(other.root.path().to_owned()), ..Limits::default() },
+        Retention { unused_for: Some(Duration::from_secs(24 * 3600)), ..Retention::default() },
+        Retention { bytes: Some(1000), ..Retention::default() },
+        Retention { corpus: Some(other.root.path().to_owned()), ..Retention::default() },
     ] {
         case.run().unwrap();
         use_long_ago(&case, 2);
@@ -69,7 +69,7 @@ fn limits_of_age_size_and_corpus() {
         assert!(!case.dir().exists(), "{limits:?}");
     }
     case.run().unwrap();
-    let roomy = Limits {
+    let roomy = Retention {
         unused_for: Some(Duration::from_secs(24 * 3600)),
         bytes: Some(1 << 20),
         corpus: Some(case.root.path().to_owned()),
@@ -84,7 +84,7 @@ fn a_folder_in_use_is_left_alone() {
     use_long_ago(&case, 2);
     let held = File::create(case.dir().join(folder::LOCK)).unwrap();
     held.lock().unwrap();
-    let limits = Limits { bytes: Some(0), ..Limits::default() };
+    let limits = Retention { bytes: Some(0), ..Retention::default() };
     let pruned = prune(&root(&case), &limits, false).unwrap();
     assert_eq!((pruned.files, pruned.busy), (0, vec![case.dir()]));
 }

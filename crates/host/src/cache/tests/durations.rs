@@ -1,10 +1,11 @@
 //! Durations that are found again, and files that must not be used.
 
-use super::super::durations::{Aligned, Durations, Stretch, files, find, write};
+use super::super::durations::{Aligned, ClipSegment, Durations, files, find, write};
 use super::*;
+use crate::error::Explained;
 
-fn stretches(cache: &Cache) -> Vec<(&str, Stretch)> {
-    let whole = |clip| cache.stretch(clip, 0..cache.frames(clip) as u32, 1..cache.tokens(clip) as u32);
+fn segments(cache: &Cache) -> Vec<(&str, ClipSegment)> {
+    let whole = |clip| cache.segment(clip, 0..cache.frames(clip) as u32, 1..cache.tokens(clip) as u32);
     (0..cache.len()).map(|clip| (cache.source(clip).0, whole(clip))).collect()
 }
 
@@ -14,12 +15,12 @@ fn plain(cache: &Cache) -> Vec<Aligned> {
         let others = cache.tokens(clip) - 1;
         [vec![1; others], vec![(cache.frames(clip) - others) as i32]].concat()
     };
-    let row = |(clip, (id, stretch)): (usize, (&str, Stretch))| Aligned {
+    let row = |(clip, (id, segment)): (usize, (&str, ClipSegment))| Aligned {
         id: id.to_owned(),
-        stretch,
+        segment,
         durations: durations(clip),
     };
-    stretches(cache).into_iter().enumerate().map(row).collect()
+    segments(cache).into_iter().enumerate().map(row).collect()
 }
 
 impl Case {
@@ -38,11 +39,11 @@ impl Case {
     }
 
     fn find(&self, cache: &Cache) -> Result<Durations, Error> {
-        find(&self.config, &self.tokenizer, &stretches(cache))
+        find(&self.config, &self.tokenizer, &segments(cache))
     }
 
     fn refused(&self, cache: &Cache) -> String {
-        self.find(cache).err().unwrap().to_string()
+        Explained::of(&self.find(cache).err().unwrap()).to_string()
     }
 }
 
@@ -51,8 +52,8 @@ fn what_was_found_is_found_again_and_replaced() {
     let (case, cache) = Case::aligned(3);
     let found = case.find(&cache).unwrap();
     assert_eq!(found.about().checkpoint, "weights");
-    for (Aligned { stretch, durations, .. }, clip) in plain(&cache).iter().zip(0..) {
-        assert_eq!(found.of(stretch), Some(&durations[..]));
+    for (Aligned { segment, durations, .. }, clip) in plain(&cache).iter().zip(0..) {
+        assert_eq!(found.of(segment), Some(&durations[..]));
         assert_eq!(durations.iter().sum::<i32>() as usize, cache.frames(clip));
     }
     // Another path, the same recording and text: the same clip.
@@ -66,7 +67,7 @@ fn what_was_found_is_found_again_and_replaced() {
     moved.write(&others);
     assert_eq!(files(&moved.dir()).unwrap().len(), 1, "the earlier file is gone");
     let again = moved.find(&cache).unwrap();
-    assert_eq!(again.of(&others[0].stretch), Some(&others[0].durations[..]));
+    assert_eq!(again.of(&others[0].segment), Some(&others[0].durations[..]));
     assert_ne!(again.fingerprint(), found.fingerprint());
 }
 
@@ -118,8 +119,8 @@ fn a_damaged_file_of_durations_is_an_error() {
 fn durations_stay_as_long_as_their_corpus_does() {
     let (case, cache) = Case::aligned(3);
     let dir = case.config.data.cache_dir.clone().unwrap();
-    store::prune(&dir, &store::Limits::default(), false).unwrap();
+    store::prune(&dir, &store::Retention::default(), false).unwrap();
     case.find(&cache).unwrap();
-    store::prune(&dir, &store::Limits { bytes: Some(0), ..Default::default() }, false).unwrap();
+    store::prune(&dir, &store::Retention { bytes: Some(0), ..Default::default() }, false).unwrap();
     assert!(!case.dir().exists());
 }

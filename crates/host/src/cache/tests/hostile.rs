@@ -3,11 +3,11 @@
 use super::*;
 use digest::Digest;
 use proptest::prelude::*;
-use roster::Roster;
-use settings::Form;
+use settings::AudioForm;
 use shard::Shard;
 use std::process::Command;
 use std::sync::LazyLock;
+use table::CorpusTable;
 
 /// The bytes of a shard of samples, a shard of mel frames, and the table of a corpus.
 static REAL: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
@@ -30,7 +30,7 @@ fn read_everything(bytes: &[u8]) {
         path
     };
     for n_mels in [None, Some(80)] {
-        let form = Form { hop_samples: 256, n_mels };
+        let form = AudioForm { hop_samples: 256, n_mels };
         let Ok(shard) = Shard::open(&put(shard::name(digest)), form) else { continue };
         for (_, place) in shard.recordings(0, form).unwrap_or_default() {
             let _ = shard.sound(place.offset, form.values(place.samples as usize)).map(|sound| sound.checksum());
@@ -40,9 +40,9 @@ fn read_everything(bytes: &[u8]) {
         }
     }
     let table = put(format!("corpus-{0}-{0}.arrow", digest.hex()));
-    if let Some(table) = Roster::open(&table) {
+    if let Some(table) = CorpusTable::open(&table) {
         for row in 0..table.len() {
-            let _ = (table.tokens(row), table.failure(row), table.audio(row), table.stamp(row), table.text(row));
+            let _ = (table.tokens(row), table.failure(row), table.audio(row), table.stat(row), table.text(row));
             let _ = (table.id(row), table.speaker(row), table.language(row), table.place(row), table.source(row));
         }
     }
@@ -119,7 +119,7 @@ fn a_cache_with_changed_files_tells_the_truth_or_nothing() {
         let cache = if rots_while_mapped { cache } else { case.run().unwrap().0 };
         for (index, (tokens, samples)) in truth.iter().enumerate() {
             if let Ok(clip) = cache.clip(index) {
-                assert_eq!((clip.tokens, clip.sound), (&tokens[..], Sound::Pcm(samples)), "round {round}");
+                assert_eq!((clip.tokens, clip.sound), (&tokens[..], ClipAudio::Pcm(samples)), "round {round}");
             }
         }
     }

@@ -10,6 +10,7 @@ use super::digest::Digest;
 use super::*;
 use crate::audio;
 use crate::config::{CacheContent, MaxFailures};
+use crate::error::Explained;
 use crate::text;
 use std::f32::consts::TAU;
 use std::fs::File;
@@ -50,15 +51,15 @@ impl Case {
 
     /// The folder of these settings.
     pub fn dir(&self) -> PathBuf {
-        kept_dir(&self.config.data).join(Settings::new(&self.config).folder())
+        kept_dir(&self.config.data).join(FeatureSettings::new(&self.config).folder())
     }
 
-    pub fn run(&self) -> Result<(Cache, Report), Error> {
+    pub fn run(&self) -> Result<(Cache, CacheReport), Error> {
         self.run_with(&|_| (), &AtomicBool::new(false))
     }
 
-    fn run_with(&self, progress: &(dyn Fn(Progress) + Sync), stop: &AtomicBool) -> Result<(Cache, Report), Error> {
-        open(&self.utterances, &self.tokenizer, &self.config, progress, stop, Delays::default())
+    fn run_with(&self, progress: &(dyn Fn(Progress) + Sync), stop: &AtomicBool) -> Result<(Cache, CacheReport), Error> {
+        open(&self.utterances, &self.tokenizer, &self.config, progress, stop, &Hook::NONE)
     }
 
     pub fn counts(&self) -> (usize, usize, usize, usize) {
@@ -79,7 +80,7 @@ impl Case {
 }
 
 fn pcm(cache: &Cache, index: usize) -> &[i16] {
-    let Sound::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
+    let ClipAudio::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
     samples
 }
 
@@ -102,7 +103,7 @@ fn tone(path: &Path, hz: f32, samples: usize) {
 }
 
 /// (built, encoded, reused, failed)
-fn counts(report: &Report) -> (usize, usize, usize, usize) {
+fn counts(report: &CacheReport) -> (usize, usize, usize, usize) {
     (report.built, report.encoded, report.reused, report.failures.len())
 }
 
@@ -144,13 +145,15 @@ fn mel_frames_are_those_of_the_extractor() {
     case.config.data.cache_content = CacheContent::Mel;
     case.config.model.n_mels = 20;
     let (cache, report) = case.run().unwrap();
-    let Settings { rate_hz, mel: Some(mel), .. } = Settings::new(&case.config) else { panic!("asked for mel") };
+    let FeatureSettings { rate_hz, mel: Some(mel), .. } = FeatureSettings::new(&case.config) else {
+        panic!("asked for mel")
+    };
     let extractor =
         audio::mel::Extractor::new(rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz);
     let wave = audio::decode(&case.utterances[1].audio).unwrap();
     let mut work = audio::mel::Work::default();
     let expected = extractor.log_mel(&wave.samples, &mut work);
-    let Sound::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
+    let ClipAudio::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
     assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
     // Half precision has 11 bits: half a thousandth of the value.
     assert!(frames.iter().zip(expected).all(|(ours, exact)| (ours.to_f32() - exact).abs() <= exact.abs() / 1024.0));
@@ -185,16 +188,9 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     case.run().unwrap();
     let open_unseen = || {
         let (progress, stop) = (|_| (), AtomicBool::new(false));
-        with_job(
-            0,
-            &case.utterances,
-            &case.tokenizer,
-            &case.config,
-            (&progress, &stop, Delays::default()),
-            build_missing,
-        )
-        .unwrap()
-        .unwrap()
+        with_job(0, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), build_missing)
+            .unwrap()
+            .unwrap()
     };
     tone(&case.utterances[1].audio, 999.0, 1616);
     let (cache, report) = open_unseen();
@@ -337,7 +333,7 @@ fn bad_clips_are_counted_skipped_and_remembered() {
     // 49 % of 4 clips is one clip.
     case.config.data.max_failures = MaxFailures::Percent(49.0);
     let Err(error @ Error::TooManyFailures { .. }) = case.run().map(|_| ()) else { panic!("two failures") };
-    let text = error.to_string();
+    let text = Explained::of(&error).to_string();
     assert!(text.contains("clip1.wav: ") && text.contains("hint: `myxtts check DIR`"), "{text}");
     tone(&case.utterances[2].audio, 300.0, 1600);
     assert_eq!(case.counts(), (1, 0, 2, 1), "a clip that was mended is taken in");

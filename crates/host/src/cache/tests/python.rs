@@ -45,8 +45,8 @@ fn pyarrow_reads_what_was_written() {
             assert_eq!((&row["id"], &row["speaker"]), (&clip.id.into(), &clip.speaker.into()));
             assert_eq!((&row["language"], &row["tokens"]), (&clip.language.into(), &clip.tokens.into()));
             let values: Vec<f64> = match clip.sound {
-                Sound::Pcm(samples) => samples.iter().map(|&sample| f64::from(sample)).collect(),
-                Sound::Mel(frames) => frames.iter().map(|&value| value.to_f64()).collect(),
+                ClipAudio::Pcm(samples) => samples.iter().map(|&sample| f64::from(sample)).collect(),
+                ClipAudio::Mel(frames) => frames.iter().map(|&value| value.to_f64()).collect(),
             };
             let theirs = row["sound"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap());
             assert!(theirs.eq(values.iter().copied()), "clip {index}, {content:?}");

@@ -19,24 +19,24 @@ const WHOLE_BYTES: u64 = 64 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStat {
     pub bytes: i64,
     pub modified_ns: i64,
     pub changed_ns: i64,
 }
 
-impl Stamp {
-    /// Of what cannot be looked at, or is no file.
-    pub const ABSENT: Stamp = Stamp { bytes: -1, modified_ns: 0, changed_ns: 0 };
+impl FileStat {
+    /// Stat of what cannot be looked at, or is no file.
+    pub const ABSENT: FileStat = FileStat { bytes: -1, modified_ns: 0, changed_ns: 0 };
     /// Equal to no file's: ask again next time.
-    pub const NEVER: Stamp = Stamp { bytes: -2, modified_ns: 0, changed_ns: 0 };
+    pub const NEVER: FileStat = FileStat { bytes: -2, modified_ns: 0, changed_ns: 0 };
 
     pub fn of(path: &Path) -> Self {
         fs::metadata(path).ok().filter(Metadata::is_file).map_or(Self::ABSENT, |meta| Self::new(&meta))
     }
 
     pub fn new(meta: &Metadata) -> Self {
-        Stamp {
+        FileStat {
             bytes: meta.size() as i64,
             modified_ns: meta.mtime() * NS + meta.mtime_nsec(),
             changed_ns: meta.ctime() * NS + meta.ctime_nsec(),
@@ -50,9 +50,9 @@ impl Stamp {
     }
 }
 
-/// Digest of a file's bytes, with the stamp it had before the first was read. The bytes are left in `whole`, unless
+/// Digest of a file's bytes, with the stat it had before the first was read. The bytes are left in `whole`, unless
 /// there are too many to hold: then it is empty.
-pub(super) fn read(path: &Path, whole: &mut Vec<u8>) -> io::Result<(Stamp, Digest)> {
+pub(super) fn read(path: &Path, whole: &mut Vec<u8>) -> io::Result<(FileStat, Digest)> {
     whole.clear();
     // A named pipe would make `open` wait for ever, so look before opening.
     let meta = fs::metadata(path)?;
@@ -62,9 +62,9 @@ pub(super) fn read(path: &Path, whole: &mut Vec<u8>) -> io::Result<(Stamp, Diges
     let mut file = File::open(path)?;
     if meta.len() <= WHOLE_BYTES {
         file.read_to_end(whole)?;
-        return Ok((Stamp::new(&meta), Digest::of(whole)));
+        return Ok((FileStat::new(&meta), Digest::of(whole)));
     }
-    Ok((Stamp::new(&meta), digest(&file)?))
+    Ok((FileStat::new(&meta), digest(&file)?))
 }
 
 /// Read, not mapped: a map's pages would count as memory of this process.

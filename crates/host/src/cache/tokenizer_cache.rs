@@ -67,7 +67,7 @@ fn write(path: &Path, tokenizer: &Tokenizer) -> Result<(), Error> {
     })
 }
 
-/// All that are remembered.
+/// Files of all tokenizers that are remembered.
 pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join(FOLDER)).into_iter().flatten().flatten();
     entries

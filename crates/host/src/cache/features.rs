@@ -1,7 +1,7 @@
 //! The sound of a clip as it is kept: samples or mel frames, in a shard or in memory.
 
 use super::digest;
-use super::settings::Settings;
+use super::settings::FeatureSettings;
 use crate::audio::mel::{Extractor, Work};
 use crate::audio::{self, Plain, Resampler, Sample, Waveform};
 use arrow_buffer::ToByteSlice;
@@ -14,7 +14,7 @@ use std::path::Path;
 const MAX_SAMPLES: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Sound<'a> {
+pub enum ClipAudio<'a> {
     /// 16-bit samples at the training rate.
     Pcm(&'a [i16]),
     /// Log-mel frames, `[1 + samples / hop, n_mels]`.
@@ -22,16 +22,16 @@ pub enum Sound<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum SoundBuf {
+pub enum ClipAudioBuf {
     Pcm(Vec<i16>),
     Mel(Vec<f16>),
 }
 
-impl<'a> Sound<'a> {
+impl<'a> ClipAudio<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match *self {
-            Sound::Pcm(samples) => samples.to_byte_slice(),
-            Sound::Mel(frames) => frames.to_byte_slice(),
+            ClipAudio::Pcm(samples) => samples.to_byte_slice(),
+            ClipAudio::Mel(frames) => frames.to_byte_slice(),
         }
     }
 
@@ -40,18 +40,18 @@ impl<'a> Sound<'a> {
     }
 }
 
-impl SoundBuf {
-    pub fn as_sound(&self) -> Sound<'_> {
+impl ClipAudioBuf {
+    pub fn as_audio(&self) -> ClipAudio<'_> {
         match self {
-            SoundBuf::Pcm(samples) => Sound::Pcm(samples),
-            SoundBuf::Mel(frames) => Sound::Mel(frames),
+            ClipAudioBuf::Pcm(samples) => ClipAudio::Pcm(samples),
+            ClipAudioBuf::Mel(frames) => ClipAudio::Mel(frames),
         }
     }
 }
 
 /// What is kept of a recording.
-pub(super) struct Kept {
-    pub sound: SoundBuf,
+pub(super) struct Extracted {
+    pub sound: ClipAudioBuf,
     /// Its length.
     pub samples: u32,
     pub checksum: u64,
@@ -59,27 +59,27 @@ pub(super) struct Kept {
 
 /// What one clip leaves to the next.
 #[derive(Default)]
-pub(super) struct Tools {
+pub(super) struct ExtractorBuffers {
     work: Work,
     resampler: Resampler,
 }
 
 /// From a recording to what is kept of it; knows nothing of threads.
-pub(super) struct Maker<'a> {
-    settings: &'a Settings,
+pub(super) struct FeatureExtractor<'a> {
+    settings: &'a FeatureSettings,
     extractor: Option<Extractor>,
 }
 
-impl<'a> Maker<'a> {
-    pub(super) fn new(settings: &'a Settings) -> Self {
+impl<'a> FeatureExtractor<'a> {
+    pub(super) fn new(settings: &'a FeatureSettings) -> Self {
         let extractor = settings.mel.map(|mel| {
             Extractor::new(settings.rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz)
         });
-        Maker { settings, extractor }
+        FeatureExtractor { settings, extractor }
     }
 
     /// What is kept, or why there is nothing. `file` is what `path` holds, or nothing where that is too long to hold.
-    pub(super) fn make(&self, path: &Path, file: &[u8], tools: &mut Tools) -> Result<Kept, String> {
+    pub(super) fn make(&self, path: &Path, file: &[u8], tools: &mut ExtractorBuffers) -> Result<Extracted, String> {
         let (plain, settings) = (Plain::of(file), self.settings);
         if let Some(Plain { rate_hz, samples }) = plain
             && (rate_hz, None) == (settings.rate_hz, settings.loudness_lufs)
@@ -93,22 +93,22 @@ impl<'a> Maker<'a> {
 
     fn wave(&self, path: &Path, plain: Option<Plain>, resampler: &mut Resampler) -> Result<Waveform, audio::Error> {
         let wave = plain.map_or_else(|| audio::decode(path), |plain| Ok(plain.to_wave()))?;
-        let Settings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
+        let FeatureSettings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
         audio::prepare(wave, resampler, rate_hz, trim_silence, loudness_lufs)
     }
 
-    fn keep<T: Sample>(&self, samples: &[T], work: &mut Work) -> Result<Kept, String> {
+    fn keep<T: Sample>(&self, samples: &[T], work: &mut Work) -> Result<Extracted, String> {
         let count = match samples.len() {
             0 => return Err("no samples".into()),
             count @ 1..=MAX_SAMPLES => count as u32,
             many => return Err(format!("{many} samples, more than the {MAX_SAMPLES} a clip may have")),
         };
         let sound = match &self.extractor {
-            None => SoundBuf::Pcm(Arch::new().dispatch(Quantise(samples))),
-            Some(extractor) => SoundBuf::Mel(Vec::from_f32_slice(extractor.log_mel(samples, work))),
+            None => ClipAudioBuf::Pcm(Arch::new().dispatch(Quantise(samples))),
+            Some(extractor) => ClipAudioBuf::Mel(Vec::from_f32_slice(extractor.log_mel(samples, work))),
         };
-        let checksum = sound.as_sound().checksum();
-        Ok(Kept { sound, samples: count, checksum })
+        let checksum = sound.as_audio().checksum();
+        Ok(Extracted { sound, samples: count, checksum })
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::Error;
 use super::digest::{self, Digest};
+use super::file_stat::FileStat;
 use super::identity::{Identity, language_of, text_key};
 use super::output::Output;
 use super::packed::Packed;
-use super::roster::{self, About, Entry, Ready, Text};
-use super::shard::{Place, Shard};
-use super::stamp::Stamp;
+use super::shard::{Shard, ShardLocation};
+use super::table::{self, ReadyClip, TableEntry, TableMetadata, TokenizedText};
 use crate::corpus::Utterance;
 use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
@@ -25,18 +25,18 @@ use std::sync::Arc;
 pub(super) const TEMPORARY: &str = "corpus.tmp";
 
 /// Everything a table is made of.
-pub(super) struct Draft<'a> {
+pub(super) struct TableWriter<'a> {
     pub utterances: &'a [&'a Utterance],
-    pub entries: &'a [&'a Entry],
+    pub entries: &'a [&'a TableEntry],
     /// What relative paths of recordings start from.
     pub base: &'a Path,
     pub language: &'a str,
     pub tokenizer: &'a str,
     pub shards: &'a [Shard],
-    pub places: &'a HashMap<Digest, Place>,
+    pub places: &'a HashMap<Digest, ShardLocation>,
 }
 
-impl Draft<'_> {
+impl TableWriter<'_> {
     pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
         let temporary = dir.join(TEMPORARY);
         self.try_write(dir, &temporary).map_err(|error| {
@@ -48,10 +48,13 @@ impl Draft<'_> {
     fn try_write(&self, dir: &Path, temporary: &Path) -> Result<(), ArrowError> {
         let (places, about) = self.places()?;
         let mut writer = None;
-        for start in (0..self.entries.len().max(1)).step_by(roster::PIECE_ROWS) {
-            let piece = start..(start + roster::PIECE_ROWS).min(self.entries.len());
-            let part =
-                Draft { utterances: &self.utterances[piece.clone()], entries: &self.entries[piece.clone()], ..*self };
+        for start in (0..self.entries.len().max(1)).step_by(table::PIECE_ROWS) {
+            let piece = start..(start + table::PIECE_ROWS).min(self.entries.len());
+            let part = TableWriter {
+                utterances: &self.utterances[piece.clone()],
+                entries: &self.entries[piece.clone()],
+                ..*self
+            };
             let batch = part.batch(&places[piece], &about)?;
             let writer = match &mut writer {
                 Some(writer) => writer,
@@ -72,8 +75,8 @@ impl Draft<'_> {
     }
 
     /// Columns that a warm start reads lie together.
-    fn batch(&self, places: &[Place], about: &str) -> Result<RecordBatch, ArrowError> {
-        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(places), self.stamped()].concat();
+    fn batch(&self, places: &[ShardLocation], about: &str) -> Result<RecordBatch, ArrowError> {
+        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(places), self.stats()].concat();
         let field =
             |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
         let metadata = HashMap::from([("about".to_owned(), about.to_owned())]);
@@ -84,8 +87,8 @@ impl Draft<'_> {
     fn words(&self) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
         let key =
             |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
-        let text = Text { language: String::new(), tokens: Packed::of(&[]) };
-        let nothing = Ready { source: Digest::NONE, text };
+        let text = TokenizedText { language: String::new(), tokens: Packed::of(&[]) };
+        let nothing = ReadyClip { source: Digest::NONE, text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
@@ -105,36 +108,36 @@ impl Draft<'_> {
         ])
     }
 
-    fn stamped(&self) -> Vec<(&'static str, ArrayRef)> {
-        let stamp = |of: fn(&Stamp) -> i64| -> ArrayRef {
-            Arc::new(Int64Array::from_iter_values(self.entries.iter().map(|entry| of(&entry.stamp))))
+    fn stats(&self) -> Vec<(&'static str, ArrayRef)> {
+        let stat = |of: fn(&FileStat) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(self.entries.iter().map(|entry| of(&entry.stat))))
         };
         vec![
-            ("bytes", stamp(|stamp| stamp.bytes)),
-            ("modified_ns", stamp(|stamp| stamp.modified_ns)),
-            ("changed_ns", stamp(|stamp| stamp.changed_ns)),
+            ("bytes", stat(|stat| stat.bytes)),
+            ("modified_ns", stat(|stat| stat.modified_ns)),
+            ("changed_ns", stat(|stat| stat.changed_ns)),
         ]
     }
 
     /// The place of every entry, with shards numbered as they are met; and what the table says about itself.
-    fn places(&self) -> Result<(Vec<Place>, String), ArrowError> {
+    fn places(&self) -> Result<(Vec<ShardLocation>, String), ArrowError> {
         let (mut numbers, mut shards) = (HashMap::new(), vec![]);
         let mut number = |old: u32| {
             *numbers.entry(old).or_insert_with(|| {
-                let Shard { path, stamp, .. } = &self.shards[old as usize];
+                let Shard { path, stat, .. } = &self.shards[old as usize];
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                shards.push((name, [stamp.bytes, stamp.modified_ns, stamp.changed_ns]));
+                shards.push((name, [stat.bytes, stat.modified_ns, stat.changed_ns]));
                 shards.len() as u32 - 1
             })
         };
-        let nowhere = Place { shard: 0, offset: 0, samples: 0, checksum: 0 };
-        let mut place = |entry: &&Entry| {
+        let nowhere = ShardLocation { shard: 0, offset: 0, samples: 0, checksum: 0 };
+        let mut place = |entry: &&TableEntry| {
             let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
-            place.map_or(nowhere, |place| Place { shard: number(place.shard), ..*place })
+            place.map_or(nowhere, |place| ShardLocation { shard: number(place.shard), ..*place })
         };
         let places = self.entries.iter().map(&mut place).collect();
         let corpus = self.common_folder().to_string_lossy().into_owned();
-        let about = About { tokenizer: self.tokenizer.to_owned(), corpus, shards };
+        let about = TableMetadata { tokenizer: self.tokenizer.to_owned(), corpus, shards };
         let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
         Ok((places, about))
     }
@@ -149,9 +152,9 @@ impl Draft<'_> {
     }
 }
 
-fn placed(places: &[Place]) -> Vec<(&'static str, ArrayRef)> {
-    let small = |of: fn(&Place) -> u32| UInt32Array::from_iter_values(places.iter().map(of));
-    let large = |of: fn(&Place) -> u64| UInt64Array::from_iter_values(places.iter().map(of));
+fn placed(places: &[ShardLocation]) -> Vec<(&'static str, ArrayRef)> {
+    let small = |of: fn(&ShardLocation) -> u32| UInt32Array::from_iter_values(places.iter().map(of));
+    let large = |of: fn(&ShardLocation) -> u64| UInt64Array::from_iter_values(places.iter().map(of));
     vec![
         ("shard", Arc::new(small(|place| place.shard))),
         ("offset", Arc::new(large(|place| place.offset))),
@@ -165,7 +168,7 @@ fn digests(digests: impl Iterator<Item = Digest>) -> Result<ArrayRef, ArrowError
     Ok(Arc::new(FixedSizeBinaryArray::try_new(digest::BYTES as i32, Buffer::from_vec(bytes), None)?))
 }
 
-fn lists(made: &[&Ready]) -> Result<ArrayRef, ArrowError> {
+fn lists(made: &[&ReadyClip]) -> Result<ArrayRef, ArrowError> {
     let ends = OffsetBuffer::from_lengths(made.iter().map(|ready| ready.text.tokens.len()));
     let values: Vec<i32> = made.iter().flat_map(|ready| ready.text.tokens.iter()).collect();
     let item = Arc::new(Field::new("item", DataType::Int32, false));

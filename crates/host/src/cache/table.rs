@@ -5,11 +5,11 @@
 //! recordings and shards looked like from outside when they were last read.
 
 use super::digest::{self, Digest};
+use super::file_stat::{self, FileStat};
 use super::identity::Identity;
 use super::map;
 use super::packed::Packed;
-use super::shard::Place;
-use super::stamp::{self, Stamp};
+use super::shard::ShardLocation;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, BinaryArray, FixedSizeBinaryArray, ListArray, RecordBatch, StringArray};
@@ -27,28 +27,28 @@ pub(super) const KEPT: usize = 8;
 pub(super) const PIECE_ROWS: usize = 1 << 13;
 
 /// What became of one utterance.
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// What its recording looked like.
-    pub stamp: Stamp,
-    pub outcome: Result<Ready, String>,
+    pub stat: FileStat,
+    pub outcome: Result<ReadyClip, String>,
 }
 
-pub(super) struct Ready {
+pub(super) struct ReadyClip {
     /// Digest of the recording.
     pub source: Digest,
-    pub text: Text,
+    pub text: TokenizedText,
 }
 
 /// A transcript as the model reads it.
-pub(super) struct Text {
+pub(super) struct TokenizedText {
     /// As named, or as detected.
     pub language: String,
     pub tokens: Packed,
 }
 
-pub(super) struct Roster {
+pub(super) struct CorpusTable {
     pub path: PathBuf,
-    pub about: About,
+    pub about: TableMetadata,
     /// `PIECE_ROWS` rows each, but the last.
     pieces: Vec<Piece>,
     rows: usize,
@@ -66,13 +66,13 @@ struct Piece {
     offset: ScalarBuffer<u64>,
     samples: ScalarBuffer<u32>,
     checksum: ScalarBuffer<u64>,
-    stamps: [ScalarBuffer<i64>; 3],
+    stats: [ScalarBuffer<i64>; 3],
     failure: StringArray,
 }
 
 /// What the table says about itself.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct TableMetadata {
     /// The tokenizer's fingerprint.
     pub tokenizer: String,
     /// The folder that holds all recordings.
@@ -87,7 +87,7 @@ pub(super) fn claimed(path: &Path) -> Option<(&str, &str)> {
     name.split_once('-').filter(|(identity, digest)| (identity.len(), digest.len()) == (32, 32))
 }
 
-impl Roster {
+impl CorpusTable {
     /// The table of a corpus, if it is whole.
     pub(super) fn find(dir: &Path, corpus: &Identity) -> Option<Self> {
         let entries = fs::read_dir(dir).ok()?;
@@ -98,7 +98,7 @@ impl Roster {
     /// None when the file is not what its name says, or is of another make.
     pub(super) fn open(path: &Path) -> Option<Self> {
         let (_, claimed) = claimed(path)?;
-        (stamp::digest(&File::open(path).ok()?).ok()?.hex() == claimed).then_some(())?;
+        (file_stat::digest(&File::open(path).ok()?).ok()?.hex() == claimed).then_some(())?;
         let (_, file) = map::open(path).ok()?;
         let (schema, batches) = map::batches(&file).ok()?;
         let about = serde_json::from_str(schema.metadata().get("about")?).ok()?;
@@ -106,7 +106,7 @@ impl Roster {
         whole.iter().all(|batch| batch.num_rows() == PIECE_ROWS).then_some(())?;
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let pieces = batches.iter().map(Piece::of).collect::<Option<Vec<_>>>()?;
-        Some(Roster { path: path.to_owned(), about, pieces, rows })
+        Some(CorpusTable { path: path.to_owned(), about, pieces, rows })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -150,7 +150,7 @@ impl Roster {
         &values[ends[row] as usize..ends[row + 1] as usize]
     }
 
-    /// How many, without touching them.
+    /// Tokens of a text, counted without touching them.
     pub(super) fn token_count(&self, row: usize) -> usize {
         let (piece, row) = self.at(row);
         piece.tokens.value_length(row) as usize
@@ -167,15 +167,15 @@ impl Roster {
         Digest::from_bytes(piece.text.value(row)).expect("16 bytes, as `open` has checked")
     }
 
-    pub(super) fn place(&self, row: usize) -> Place {
+    pub(super) fn place(&self, row: usize) -> ShardLocation {
         let (Piece { shard, offset, samples, checksum, .. }, row) = self.at(row);
-        Place { shard: shard[row], offset: offset[row], samples: samples[row], checksum: checksum[row] }
+        ShardLocation { shard: shard[row], offset: offset[row], samples: samples[row], checksum: checksum[row] }
     }
 
-    pub(super) fn stamp(&self, row: usize) -> Stamp {
+    pub(super) fn stat(&self, row: usize) -> FileStat {
         let (piece, row) = self.at(row);
-        let [bytes, modified_ns, changed_ns] = piece.stamps.each_ref().map(|column| column[row]);
-        Stamp { bytes, modified_ns, changed_ns }
+        let [bytes, modified_ns, changed_ns] = piece.stats.each_ref().map(|column| column[row]);
+        FileStat { bytes, modified_ns, changed_ns }
     }
 
     pub(super) fn failure(&self, row: usize) -> Option<&str> {
@@ -192,7 +192,7 @@ impl Piece {
             let column = column(name)?.as_fixed_size_binary_opt()?.clone();
             Some(column).filter(|column| column.value_length() as usize == digest::BYTES)
         };
-        let stamp = |name| numbers::<Int64Type>(batch, name);
+        let stat = |name| numbers::<Int64Type>(batch, name);
         let tokens = column("tokens")?.as_list_opt::<i32>()?.clone();
         tokens.values().as_primitive_opt::<Int32Type>()?;
         Some(Piece {
@@ -207,7 +207,7 @@ impl Piece {
             offset: numbers::<UInt64Type>(batch, "offset")?,
             samples: numbers::<UInt32Type>(batch, "samples")?,
             checksum: numbers::<UInt64Type>(batch, "checksum")?,
-            stamps: [stamp("bytes")?, stamp("modified_ns")?, stamp("changed_ns")?],
+            stats: [stat("bytes")?, stat("modified_ns")?, stat("changed_ns")?],
             failure: text("failure")?,
         })
     }
