@@ -30,9 +30,10 @@ test: setup
 	@scripts/test-browser.sh
 	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
 
-# The one page of docs/ that comes from the code.
+# The pages that come from the code.
 docs: build
 	$(BIN) config --reference > docs/configuration.md
+	$(BIN) config --defaults > configs/default.yaml
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup

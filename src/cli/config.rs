@@ -1,7 +1,7 @@
 //! `myxtts config`: what a run would use, after presets, file and flags.
 
 use anyhow::Context;
-use host::config::{Config, OptimizationLevel, Overrides, Size, reference};
+use host::config::{Config, OptimizationLevel, Overrides, Size, defaults, reference};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +21,9 @@ pub struct Args {
     /// Every key as a page of Markdown: default, accepted values, other names, meaning
     #[arg(long, conflicts_with_all = ["json", "check"])]
     reference: bool,
+    /// Every key with its default and its meaning, as a config to start from
+    #[arg(long, conflicts_with_all = ["json", "check", "reference"])]
+    defaults: bool,
     /// JSON instead of YAML
     #[arg(long)]
     json: bool,
@@ -35,6 +38,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = Config::resolve(args.config.as_deref(), flags)?;
     if args.reference {
         std::io::stdout().write_all(reference().as_bytes()).context("cannot print the reference")?;
+    } else if args.defaults {
+        std::io::stdout().write_all(defaults().as_bytes()).context("cannot print the defaults")?;
     } else if !args.check {
         let text = if args.json { serde_json::to_string_pretty(&config)? + "\n" } else { config.to_yaml() };
         std::io::stdout().write_all(text.as_bytes()).context("cannot print the config")?;

@@ -7,6 +7,7 @@ mod facts;
 pub use facts::{Facts, Gpu, Placement, Planned, Room, Speech};
 
 use host::config::{Config, Error};
+use host::error::Explained;
 use host::tools::report::{Finding, Report, Section};
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -21,11 +22,14 @@ pub fn refused(wrong: &[Error]) -> Report {
 }
 
 fn wrong_value(error: &Error) -> Finding {
-    let mut finding = problem("config", &error.to_string());
-    if let (Error::Invalid { origin, .. }, Some(advice)) = (error, &finding.advice) {
-        finding.advice = Some(format!("{origin}: {advice}"));
-    }
-    finding
+    let (fact, advice) = match error {
+        Error::Invalid { origin, wrong } => {
+            let advice = wrong.advice().unwrap_or("correct it".into());
+            (format!("{origin}: {}", wrong.fact), format!("{origin}: {advice}"))
+        }
+        unread => (Explained::of(unread).fact, "correct it".into()),
+    };
+    Finding::problem("config", 1.0, fact, advice)
 }
 
 pub fn validate(config: &Config, facts: &Facts) -> Report {

@@ -1,123 +1,102 @@
-//! Rules between keys. The range of a single key is in `keys`; whether a GPU and its memory exist is checked
+//! Rules between keys. The range of a single key stands in its section; whether a GPU and its memory exist is checked
 //! where devices are known.
 
-use super::accept::device_index;
-use super::error::Error;
+use super::error::{Error, Wrong};
 use super::layer::Layer;
+use super::training::device_index;
 use super::{Config, Durations, Schedule};
 
 /// Multiples of 8 up to 256 are what flash attention takes; rotary positions need an even number anyway.
 const HEAD_CHANNELS_STEP: i64 = 8;
 const HEAD_CHANNELS_MAX: i64 = 256;
 
-/// A single rule: which keys it is about, and what is wrong where it is broken.
-type Finding = Option<(&'static [&'static str], String)>;
+/// A rule that is broken: the keys that it is about, and what is wrong.
+type Finding = Option<(&'static [&'static str], Wrong)>;
+
+const RULES: [fn(&Config) -> Finding; 12] =
+    [text_heads, decoder_heads, voice_heads, hop, bands, band_edges, splits, durations, warmup, roles, device, caps];
 
 /// Every rule that is broken, but those about keys whose values were refused already.
 pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
-    let rules = [
-        text_heads,
-        decoder_heads,
-        voice_heads,
-        transform,
-        hop,
-        bands,
-        band_edges,
-        splits,
-        durations,
-        warmup,
-        roles,
-        device,
-        caps,
-    ];
     // Of a key that is wrong already, nothing more can be said.
     let mut blamed = Vec::new();
-    let mut wrong = Vec::new();
-    for (names, what) in rules.iter().filter_map(|rule| rule(config)) {
+    let mut errors = Vec::new();
+    for (names, wrong) in RULES.iter().filter_map(|rule| rule(config)) {
         if !names.iter().any(|name| given.is_refused(name) || blamed.contains(name)) {
-            wrong.push(Error::invalid(given.blame(names), what));
+            errors.push(Error::invalid(given.blame(names), wrong));
         }
         blamed.extend(names);
     }
-    wrong
+    errors
 }
 
 fn text_heads(config: &Config) -> Finding {
-    let what = heads("text", config.model.text_dim, config.model.text_heads)?;
-    Some((&["text_dim", "text_heads"], what))
+    Some((&["text_dim", "text_heads"], heads("text", config.model.text_dim, config.model.text_heads)?))
 }
 
 fn decoder_heads(config: &Config) -> Finding {
-    let what = heads("decoder", config.model.decoder_dim, config.model.decoder_heads)?;
-    Some((&["decoder_dim", "decoder_heads"], what))
+    Some((&["decoder_dim", "decoder_heads"], heads("decoder", config.model.decoder_dim, config.model.decoder_heads)?))
+}
+
+fn heads(part: &str, dim: i64, heads: i64) -> Option<Wrong> {
+    let channels = dim / heads;
+    let fits = dim % heads == 0 && channels % HEAD_CHANNELS_STEP == 0 && channels <= HEAD_CHANNELS_MAX;
+    let fact = format!("`{part}_dim` {dim} does not suit `{part}_heads` {heads}");
+    let accepted = format!("a multiple of {HEAD_CHANNELS_STEP} up to {HEAD_CHANNELS_MAX} per head");
+    (!fits).then(|| Wrong::accepted(fact, accepted))
 }
 
 fn voice_heads(config: &Config) -> Finding {
     let (dim, step) = (config.model.voice_dim, super::VOICE_HEAD_CHANNELS);
-    let what = || format!("`voice_dim` is {dim}; accepted: a multiple of {step}");
-    (dim % step != 0).then(|| (&["voice_dim"][..], what()))
-}
-
-fn heads(part: &str, dim: i64, heads: i64) -> Option<String> {
-    let channels = dim / heads;
-    let fits = dim % heads == 0 && channels % HEAD_CHANNELS_STEP == 0 && channels <= HEAD_CHANNELS_MAX;
-    let accepted = format!("a multiple of {HEAD_CHANNELS_STEP} up to {HEAD_CHANNELS_MAX} per head");
-    (!fits).then(|| format!("`{part}_dim` {dim} does not suit `{part}_heads` {heads}; accepted: {accepted}"))
-}
-
-fn transform(config: &Config) -> Finding {
-    let n_fft = config.model.n_fft;
-    let what = || format!("`n_fft` is {n_fft}; accepted: a power of two from 64 to 16384");
-    (!(n_fft as u64).is_power_of_two()).then(|| (&["n_fft"][..], what()))
+    let wrong = || Wrong::accepted(format!("`voice_dim` is {dim}"), format!("a multiple of {step}"));
+    (dim % step != 0).then(|| (&["voice_dim"][..], wrong()))
 }
 
 fn hop(config: &Config) -> Finding {
     let (hop, n_fft) = (config.model.hop_length, config.model.n_fft);
     // Half a window must end inside the gap between packed utterances.
-    let low = n_fft / (2 * super::GAP as i64);
-    let fits = n_fft % hop == 0 && (low..=n_fft / 2).contains(&hop);
-    let what = || {
-        let high = n_fft / 2;
-        format!("`hop_length` {hop} does not suit `n_fft` {n_fft}; accepted: a power of two from {low} to {high}")
-    };
-    (!fits).then(|| (&["hop_length", "n_fft"][..], what()))
+    let (low, high) = (n_fft / (2 * super::GAP as i64), n_fft / 2);
+    let fits = n_fft % hop == 0 && (low..=high).contains(&hop);
+    let fact = format!("`hop_length` {hop} does not suit `n_fft` {n_fft}");
+    let wrong = || Wrong::accepted(fact, format!("a power of two from {low} to {high}"));
+    (!fits).then(|| (&["hop_length", "n_fft"][..], wrong()))
 }
 
 fn bands(config: &Config) -> Finding {
     let (n_mels, n_fft) = (config.model.n_mels, config.model.n_fft);
-    let what =
-        || format!("`n_mels` {n_mels} is more than `n_fft` {n_fft} can resolve; accepted: at most {}", n_fft / 2);
-    (n_mels > n_fft / 2).then(|| (&["n_mels", "n_fft"][..], what()))
+    let fact = format!("`n_mels` {n_mels} is more than `n_fft` {n_fft} can resolve");
+    let wrong = || Wrong::accepted(fact, format!("at most {}", n_fft / 2));
+    (n_mels > n_fft / 2).then(|| (&["n_mels", "n_fft"][..], wrong()))
 }
 
 fn band_edges(config: &Config) -> Finding {
     let nyquist = f64::from(config.data.sample_rate) / 2.0;
     let (low, high) = (config.model.f_min, config.model.f_max.unwrap_or(nyquist));
     if high > nyquist {
-        let what = format!("`f_max` {high} is above half the sample rate; accepted: at most {nyquist}, or null");
-        return Some((&["f_max", "sample_rate"], what));
+        let fact = format!("`f_max` {high} is above half the sample rate");
+        return Some((&["f_max", "sample_rate"], Wrong::accepted(fact, format!("at most {nyquist}, or null"))));
     }
-    let what = || format!("`f_min` {low} leaves no band; accepted: below {high}");
-    (low >= high).then(|| (&["f_min", "f_max", "sample_rate"][..], what()))
+    let wrong = || Wrong::accepted(format!("`f_min` {low} leaves no band"), format!("below {high}"));
+    (low >= high).then(|| (&["f_min", "f_max", "sample_rate"][..], wrong()))
 }
 
 fn splits(config: &Config) -> Finding {
     let (train, val) = (config.data.train_split, config.data.val_split);
+    let fact = format!("`train_split` {train} and `val_split` {val} together exceed 1");
     // 0.7 + 0.3 may exceed 1 by a rounding error.
-    let what = || format!("`train_split` {train} and `val_split` {val} together exceed 1");
-    (train + val > 1.0 + 1e-9).then(|| (&["train_split", "val_split"][..], what()))
+    (train + val > 1.0 + 1e-9).then(|| (&["train_split", "val_split"][..], fact.into()))
 }
 
 fn durations(config: &Config) -> Finding {
     let homeless = config.data.durations == Durations::Frozen && !config.data.enable_caching;
-    let what = "`durations: frozen` are kept in the cache, and `enable_caching` is false";
-    homeless.then(|| (&["durations", "enable_caching"][..], what.into()))
+    let fact = "`durations: frozen` are kept in the cache, and `enable_caching` is false";
+    homeless.then(|| (&["durations", "enable_caching"][..], fact.to_owned().into()))
 }
 
 fn warmup(config: &Config) -> Finding {
     let missing = config.training.schedule == Schedule::Noam && config.training.warmup_steps == 0;
-    let what = "`schedule: noam` is defined by its warm-up, and `warmup_steps` is 0; accepted: at least 1";
-    missing.then(|| (&["schedule", "warmup_steps"][..], what.into()))
+    let fact = "`schedule: noam` is defined by its warm-up, and `warmup_steps` is 0";
+    missing.then(|| (&["schedule", "warmup_steps"][..], Wrong::accepted(fact, "at least 1")))
 }
 
 fn roles(config: &Config) -> Finding {
@@ -126,35 +105,37 @@ fn roles(config: &Config) -> Finding {
         (None, Some(_)) => ("model_gpu", "data_gpu"),
         _ => return None,
     };
-    let what =
-        format!("`{alone}` is set without `{missing}`\nhint: both may name the same GPU; for one GPU, use `device`");
-    Some((&["data_gpu", "model_gpu"], what))
+    let fact = format!("`{alone}` is set without `{missing}`");
+    Some((&["data_gpu", "model_gpu"], Wrong::hinted(fact, "both may name the same GPU; for one GPU, use `device`")))
 }
 
 fn device(config: &Config) -> Finding {
     let device = config.training.device.as_str();
     let gpu = config.training.model_gpu?;
     let contradicts = device == "cpu" || device_index(device).is_some_and(|index| index != gpu);
-    let what = || format!("`device` is {device}, but `model_gpu` is {gpu}; accepted: auto, cuda or cuda:{gpu}");
-    contradicts.then(|| (&["device", "model_gpu"][..], what()))
+    let fact = format!("`device` is {device}, but `model_gpu` is {gpu}");
+    let wrong = || Wrong::accepted(fact, format!("auto, cuda or cuda:{gpu}"));
+    contradicts.then(|| (&["device", "model_gpu"][..], wrong()))
 }
 
 fn caps(config: &Config) -> Finding {
     let training = &config.training;
     let capped = training.data_gpu_memory.is_some() || training.model_gpu_memory.is_some();
-    let what = "a memory cap is set, but memory isolation is off\nhint: set `enable_memory_isolation: true`, or \
-                remove `data_gpu_memory` and `model_gpu_memory`";
+    let fact = "a memory cap is set, but memory isolation is off";
+    let hint = "set `enable_memory_isolation: true`, or remove `data_gpu_memory` and `model_gpu_memory`";
     let names = &["data_gpu_memory", "model_gpu_memory", "enable_memory_isolation"][..];
-    (capped && !training.enable_memory_isolation).then(|| (names, what.into()))
+    (capped && !training.enable_memory_isolation).then(|| (names, Wrong::hinted(fact, hint)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Explained;
     use std::path::Path;
 
     fn message(text: &str) -> String {
-        Config::parse(text, Path::new("a.yaml")).err().map(|error| error.to_string()).unwrap_or_default()
+        let error = Config::parse(text, Path::new("a.yaml")).err();
+        error.map(|error| Explained::of(&error).to_string()).unwrap_or_default()
     }
 
     #[test]

@@ -1,28 +1,212 @@
 //! The `data` section: where recordings are, how they become features, and how batches are made and buffered.
 
+use super::accept::{Accepts, Setting, above};
+use super::section::{choices, section};
+use super::training::{OptimizationLevel, level};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum CorpusFormat {
-    /// Found by looking
-    #[default]
-    Auto,
-    /// metadata.csv with `id|text` or `id|raw|normalised`, recordings in wavs/
-    Ljspeech,
-    /// metadata_train.csv and metadata_eval.csv
-    TwoFile,
-    /// `path|speaker|text` or `path|speaker|text|language`
-    Piper,
-    /// txt/SPEAKER/*.txt and wav48*/SPEAKER/
-    Vctk,
-    /// validated.tsv and clips/
-    CommonVoice,
-    /// JSON lines, as NeMo and Lhotse write them
-    Manifest,
+choices! {
+    /// How a corpus is laid out.
+    pub enum CorpusFormat {
+        /// Found by looking
+        #[default]
+        Auto,
+        /// metadata.csv with `id|text` or `id|raw|normalised`, recordings in wavs/
+        Ljspeech,
+        /// metadata_train.csv and metadata_eval.csv
+        TwoFile,
+        /// `path|speaker|text` or `path|speaker|text|language`
+        Piper,
+        /// txt/SPEAKER/*.txt and wav48*/SPEAKER/
+        Vctk,
+        /// validated.tsv and clips/
+        CommonVoice,
+        /// JSON lines, as NeMo and Lhotse write them
+        Manifest,
+    }
+}
+
+choices! {
+    /// What stands for a text: its characters, or the IPA phonemes that `espeak-ng` reads from it.
+    pub enum TokenizerKind {
+        /// Phonemes where `espeak-ng` is installed and reads every language of the corpus, else characters
+        #[default]
+        Auto,
+        Characters,
+        Phonemes,
+    }
+}
+
+choices! {
+    /// What the cache keeps of the sound.
+    pub enum CacheContent {
+        /// 16-bit samples: any mel geometry can be made from them, on the GPU
+        #[default]
+        Pcm,
+        /// Mel frames in half precision, for machines without a GPU: the transform is done once, and other mel settings
+        /// need another cache
+        Mel,
+    }
+}
+
+choices! {
+    /// What becomes of clips that are longer than a run allows.
+    pub enum LongClips {
+        /// Left out, and counted
+        #[default]
+        Refuse,
+        /// The first piece of `split` alone
+        Crop,
+        /// Cut at pauses, and the text between words at the same share of it
+        Split,
+    }
+}
+
+choices! {
+    /// How a run knows which frames belong to a token.
+    pub enum Durations {
+        /// Found anew for every batch, by the weights as they are then
+        #[default]
+        Search,
+        /// As `myxtts align` found them, for all clips
+        Frozen,
+    }
+}
+
+section! {
+    /// Where recordings are, how they become features, and how batches are made and buffered.
+    pub struct Data from given {
+        /// corpus folder
+        dataset_path: Option<PathBuf>, also "train_data", flag "--train-data";
+        /// corpus folder for validation; null holds out val_split of the corpus
+        val_data: Option<PathBuf>;
+        /// layout of the corpus: auto, ljspeech, two-file, piper, vctk, common-voice, manifest
+        format: CorpusFormat;
+        /// regular expression on the id; its first group is the speaker
+        speaker_pattern: Option<String>, in Accepts::Text(is_pattern, SPEAKER_PATTERN);
+        /// share of the corpus that trains
+        train_split: f64 = share(0.95, given.get("val_split")), in above(0.0, 1.0);
+        /// share of the corpus that validates; with train_split at most 1
+        val_split: f64 = share(0.05, given.get("train_split")), in 0.0..1.0;
+        /// language of utterances whose metadata names none: a code such as en, or auto to detect it
+        language: String = "auto".into(), in Accepts::Text(is_language_or_auto, LANGUAGE);
+        /// characters, phonemes (IPA by espeak-ng), or auto: phonemes where espeak-ng is installed
+        tokenizer: TokenizerKind;
+        /// sample rate in Hz; recordings are resampled to it
+        sample_rate: u32 = 22_050, in 8_000..=192_000;
+        /// cut silence at both ends
+        trim_silence: bool = true;
+        /// bring recordings to one loudness
+        normalize_audio: bool = true;
+        /// loudness that recordings are brought to, LUFS after EBU R128; clips that would clip stay quieter
+        loudness_lufs: f64 = -20.0, in -40.0..=-5.0;
+        /// keep features on disk between runs
+        enable_caching: bool = true;
+        /// folder of the features on disk; null is `myxtts` in the user's cache directory
+        cache_dir: Option<PathBuf>;
+        /// pcm: 16-bit samples; mel: frames in half precision, for machines without a GPU
+        cache_content: CacheContent;
+        /// unreadable clips to skip before the run stops; a number, or a share such as 1%
+        max_failures: MaxFailures = MaxFailures::Clips(20);
+        /// utterances of mean length in a batch
+        batch_size: usize = 32, in 1..=8_192;
+        /// mel frames of a batch; null is batch_size times the mean length
+        frame_budget: Option<usize>, in 64..=10_000_000;
+        /// longest text, in tokens: one for each letter, two for each phoneme
+        // The language tag takes one place, so a text needs two.
+        max_text_length: usize = 400, in 2..=100_000;
+        /// longest recording, in frames of hop_length samples
+        max_mel_frames: usize = 800, in 16..=100_000;
+        /// what becomes of longer clips: refuse, split (at pauses) or crop (the first such piece)
+        long_clips: LongClips;
+        /// frames of each token: search, in every step; frozen: as `myxtts align` found them
+        durations: Durations;
+        /// a fixed slot per utterance instead of packing end to end
+        pad_to_fixed_length: bool;
+        /// white noise this many dB below each utterance, or up to 10 dB weaker; null adds none
+        augment_noise_snr_db: Option<f64>, in -20.0..=100.0;
+        /// each utterance is spoken faster or slower by at most this share, such as 0.1
+        augment_speed: f64 = 0.0, in 0.0..=0.5;
+        /// moves each utterance and its reference up or down by at most this much: more speakers
+        augment_pitch_semitones: f64 = 0.0, in 0.0..=12.0;
+        /// batches in an order that depends on the seed alone; false: ready ones overtake
+        deterministic: bool = level(given) != OptimizationLevel::Experimental;
+        /// threads that assemble batches; null chooses by the cores
+        num_workers: Option<usize>, in 1..=256;
+        /// assemble batches ahead in threads
+        use_native_loading: bool = true, also "use_tf_native_loading";
+        /// batches waiting in host memory; null is 2 to 8 by batch_size
+        prefetch_buffer_size: Option<usize>, in 1..=256;
+        /// move batches to the model device ahead of the step
+        prefetch_to_gpu: bool = true;
+        /// keep pipeline_buffer_size batches on the model device instead of one
+        enhanced_gpu_prefetch: bool = true;
+        /// batches on the model device: one trains, one is in transfer, one is being prepared
+        pipeline_buffer_size: usize = 3, in 1..=64, flag "--buffer-size";
+        /// copy from pinned memory on a stream of its own
+        optimize_cpu_gpu_overlap: bool = true;
+    }
+}
+
+const SPEAKER_PATTERN: &str = r"a regular expression whose first group is the speaker, such as ^(p\d+)_";
+const LANGUAGE: &str = "auto, or a language code such as en or pt-br";
+
+impl Data {
+    /// Threads that assemble batches: half the cores unless told otherwise, since the step wants cores too.
+    pub fn workers(&self) -> usize {
+        self.num_workers.unwrap_or_else(|| (crate::machine::cores() / 2).clamp(1, 8))
+    }
+
+    /// Threads that assemble batches ahead; none where whoever asks for a batch makes it.
+    pub fn loader_workers(&self) -> usize {
+        if self.use_native_loading { self.workers() } else { 0 }
+    }
+
+    /// Threads that read recordings: nothing else runs then.
+    pub fn reading_workers(&self) -> usize {
+        self.num_workers.unwrap_or_else(crate::machine::cores)
+    }
+
+    /// Loudness in LUFS that recordings are brought to; none leaves them as they are.
+    pub fn loudness(&self) -> Option<f64> {
+        self.normalize_audio.then_some(self.loudness_lufs)
+    }
+
+    /// Assembled batches that wait in host memory.
+    pub fn prefetch_depth(&self) -> usize {
+        self.prefetch_buffer_size.unwrap_or_else(|| (64 / self.batch_size).clamp(2, 8))
+    }
+
+    /// Every `augment_…` key without effect.
+    pub(super) fn without_augmentation(&mut self) {
+        (self.augment_noise_snr_db, self.augment_speed, self.augment_pitch_semitones) = (None, 0.0, 0.0);
+    }
+}
+
+/// A split makes room when only the other one is given, rounded so that `1 - 0.9` prints as `0.1`.
+fn share(usual: f64, other: Option<f64>) -> f64 {
+    let rest = other.map_or(1.0, |other| ((1.0 - other) * 1e9).round() / 1e9);
+    usual.min(rest)
+}
+
+/// `en`, `pt-br`, `zh-hant-tw`.
+pub(crate) fn is_language(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let first = parts.next().unwrap_or_default();
+    let part_fits = |part: &str| (1..=8).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    (2..=3).contains(&first.len()) && first.bytes().all(|b| b.is_ascii_lowercase()) && parts.all(part_fits)
+}
+
+fn is_language_or_auto(text: &str) -> bool {
+    text == "auto" || is_language(text)
+}
+
+/// A regular expression with a group.
+fn is_pattern(text: &str) -> bool {
+    regex::Regex::new(text).is_ok_and(|pattern| pattern.captures_len() > 1)
 }
 
 impl fmt::Display for CorpusFormat {
@@ -37,142 +221,6 @@ impl fmt::Display for CorpusFormat {
             Self::Manifest => "JSON manifest",
         })
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Data {
-    /// Corpus folder (alias `train_data`).
-    pub dataset_path: Option<PathBuf>,
-    /// Corpus folder for validation; without one, `val_split` of the training corpus is held out.
-    pub val_data: Option<PathBuf>,
-    /// How the corpus is laid out.
-    pub format: CorpusFormat,
-    /// Its first group, found in an utterance's id, is the speaker.
-    pub speaker_pattern: Option<String>,
-    pub train_split: f64,
-    pub val_split: f64,
-    /// Language of utterances whose metadata names none; `auto` detects it from each text.
-    pub language: String,
-    /// What stands for a text: its characters, or the IPA phonemes that `espeak-ng` reads from it.
-    pub tokenizer: TokenizerKind,
-    pub sample_rate: u32,
-    pub trim_silence: bool,
-    pub normalize_audio: bool,
-    /// Loudness that `normalize_audio` brings every clip to, in LUFS after EBU R128.
-    pub loudness_lufs: f64,
-    /// Keep features on disk between runs; otherwise they live in a temporary folder of this run.
-    pub enable_caching: bool,
-    /// Default: `myxtts` in the user's cache directory.
-    pub cache_dir: Option<PathBuf>,
-    /// What the cache keeps of the sound: 16-bit samples, or mel frames in half precision.
-    pub cache_content: CacheContent,
-    /// Clips that may fail before the run stops: a number, or a share such as `1%`.
-    pub max_failures: MaxFailures,
-    /// Utterances of mean length in a batch; the frame budget is this times the mean length.
-    pub batch_size: usize,
-    /// Mel frames of a batch, given directly; null leaves it to `batch_size`.
-    pub frame_budget: Option<usize>,
-    pub max_text_length: usize,
-    pub max_mel_frames: usize,
-    /// What becomes of clips above these two.
-    pub long_clips: LongClips,
-    /// Where the frames of each token come from.
-    pub durations: Durations,
-    /// Every utterance in a slot of `max_text_length` and `max_mel_frames`, instead of packed end to end.
-    pub pad_to_fixed_length: bool,
-    /// White noise this far below each utterance, in dB, or up to 10 dB weaker; null adds none.
-    pub augment_noise_snr_db: Option<f64>,
-    /// Every utterance is spoken faster or slower by at most this share; 0 leaves it.
-    pub augment_speed: f64,
-    /// Every utterance, and its reference with it, is moved up or down by at most this much; 0 leaves it.
-    pub augment_pitch_semitones: f64,
-    /// Batches come in an order that depends on the seed alone; otherwise those that are ready overtake slow ones.
-    pub deterministic: bool,
-    /// Threads that assemble batches; null chooses by the cores.
-    pub num_workers: Option<usize>,
-    /// Assemble batches in worker threads ahead of the step; otherwise in the training thread, when asked for.
-    pub use_native_loading: bool,
-    /// Assembled batches that wait in host memory; null is `max(2, min(8, 64 / batch_size))`.
-    pub prefetch_buffer_size: Option<usize>,
-    /// Move batches to the model device ahead of the step.
-    pub prefetch_to_gpu: bool,
-    /// Keep `pipeline_buffer_size` batches there instead of one.
-    pub enhanced_gpu_prefetch: bool,
-    pub pipeline_buffer_size: usize,
-    /// Copy from pinned memory on a stream of its own, beside the running step.
-    pub optimize_cpu_gpu_overlap: bool,
-}
-
-impl Data {
-    /// Threads that assemble batches: half the cores unless told otherwise, since the step wants cores too.
-    pub fn workers(&self) -> usize {
-        self.num_workers.unwrap_or_else(|| (crate::machine::cores() / 2).clamp(1, 8))
-    }
-
-    /// The same; none where whoever asks for a batch makes it.
-    pub fn loader_workers(&self) -> usize {
-        if self.use_native_loading { self.workers() } else { 0 }
-    }
-
-    /// Threads that read recordings: nothing else runs then.
-    pub fn reading_workers(&self) -> usize {
-        self.num_workers.unwrap_or_else(crate::machine::cores)
-    }
-
-    /// What recordings are brought to; none leaves them as they are.
-    pub fn loudness(&self) -> Option<f64> {
-        self.normalize_audio.then_some(self.loudness_lufs)
-    }
-
-    /// Assembled batches that wait in host memory.
-    pub fn prefetch_depth(&self) -> usize {
-        self.prefetch_buffer_size.unwrap_or_else(|| (64 / self.batch_size).clamp(2, 8))
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum TokenizerKind {
-    /// Phonemes where `espeak-ng` is installed and reads every language of the corpus, else characters.
-    #[default]
-    Auto,
-    Characters,
-    Phonemes,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheContent {
-    /// Any mel geometry can be made from them, on the GPU.
-    #[default]
-    Pcm,
-    /// For machines without a GPU: the transform is done once, and other mel settings need another cache.
-    Mel,
-}
-
-/// What becomes of clips that are longer than a run allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LongClips {
-    /// Left out, and counted.
-    #[default]
-    Refuse,
-    /// The first piece of `split` alone.
-    Crop,
-    /// Cut at pauses, and the text between words at the same share of it.
-    Split,
-}
-
-/// How a run knows which frames belong to a token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Durations {
-    /// Found anew for every batch, by the weights as they are then
-    #[default]
-    Search,
-    /// As `myxtts align` found them, for all clips
-    Frozen,
 }
 
 /// How many clips may fail. Written as `20` or as `1%`.
@@ -190,6 +238,12 @@ impl MaxFailures {
             Self::Clips(number) => number,
             Self::Percent(percent) => (percent * clips as f64 / 100.0) as usize,
         }
+    }
+}
+
+impl Setting for MaxFailures {
+    fn accepts() -> Accepts {
+        Accepts::Any("a whole number, or a share such as 1%")
     }
 }
 
@@ -229,5 +283,22 @@ impl From<MaxFailures> for serde_json::Value {
             MaxFailures::Clips(number) => number.into(),
             MaxFailures::Percent(_) => limit.to_string().into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn languages_are_known_by_their_codes() {
+        assert!(is_language("en") && is_language("pt-br") && is_language("zh-Hant-TW"));
+        assert!(!is_language("") && !is_language("english") && !is_language("EN") && !is_language("en-"));
+    }
+
+    #[test]
+    fn a_speaker_pattern_has_a_group() {
+        assert!(is_pattern(r"^(p\d+)_") && is_pattern("(?i)^(?<speaker>[^_]+)_"));
+        assert!(!is_pattern("p\\d+") && !is_pattern("(") && !is_pattern("(?:a)") && !is_pattern(""));
     }
 }

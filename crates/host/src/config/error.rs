@@ -1,24 +1,41 @@
 //! What can be wrong with a config, and where it was said.
 
+use crate::error::Hint;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{}: cannot read the config: {cause}", path.display())]
-    Read { path: PathBuf, cause: std::io::Error },
+    #[error("{}: cannot read the config", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
     /// Broken YAML, an unknown key, a wrong type, a value out of range, or keys that contradict each other.
-    #[error("{origin}: {what}")]
-    Invalid { origin: Origin, what: String },
-    #[error("the key table and the config structs disagree: {0}")]
-    Table(String),
+    #[error("{origin}: {wrong}")]
+    Invalid {
+        origin: Origin,
+        #[source]
+        wrong: Wrong,
+    },
+}
+
+/// A fact about one or more values, and what to do about it: behind the fact in the same line, or as a hint.
+#[derive(Debug, thiserror::Error)]
+#[error("{fact}{}", remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+pub struct Wrong {
+    pub fact: String,
+    remedy: Option<String>,
+    #[source]
+    hint: Option<Hint>,
 }
 
 /// Where a value comes from; a later variant wins over an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     Preset,
-    /// Without a line where the parser could not name one.
+    /// A file, without a line where the parser could not name one.
     File {
         path: PathBuf,
         line: Option<u64>,
@@ -28,20 +45,39 @@ pub enum Origin {
 }
 
 impl Error {
-    pub(super) fn invalid(origin: Origin, what: impl Into<String>) -> Self {
-        Self::Invalid { origin, what: what.into() }
+    pub(super) fn invalid(origin: Origin, wrong: impl Into<Wrong>) -> Self {
+        Self::Invalid { origin, wrong: wrong.into() }
     }
 }
 
-impl From<serde_json::Error> for Error {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Table(error.to_string())
+impl Wrong {
+    pub(super) fn new(fact: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { fact: fact.into(), remedy: Some(remedy.into()), hint: None }
+    }
+
+    pub(super) fn accepted(fact: impl Into<String>, accepted: impl fmt::Display) -> Self {
+        Self::new(fact, format!("accepted: {accepted}"))
+    }
+
+    pub(super) fn hinted(fact: impl Into<String>, hint: &'static str) -> Self {
+        Self { hint: Some(Hint::new(hint)), ..Self::from(fact.into()) }
+    }
+
+    /// What to do about it, where there is something to say.
+    pub fn advice(&self) -> Option<String> {
+        self.remedy.clone().or_else(|| self.hint.as_ref().map(Hint::to_string))
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(fact: String) -> Self {
+        Self { fact, remedy: None, hint: None }
     }
 }
 
 impl Origin {
-    pub(super) fn line(path: &Path, line: u64) -> Self {
-        Self::File { path: path.to_owned(), line: Some(line) }
+    pub(super) fn line(path: &Path, line: impl Into<Option<u64>>) -> Self {
+        Self::File { path: path.to_owned(), line: line.into() }
     }
 }
 

@@ -1,12 +1,12 @@
 //! What the command line says, as a layer of values.
 
-use super::error::{Error, Origin};
+use super::error::{Error, Origin, Wrong};
 use super::keys::{self, Key};
 use super::layer::Layer;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Keys are dotted: `training.learning_rate`.
+/// Values that flags set, by dotted keys: `training.learning_rate`.
 #[derive(Default)]
 pub struct Overrides(Vec<(String, Result<Value, String>)>);
 
@@ -26,8 +26,9 @@ impl Overrides {
     pub(super) fn into_layer(self) -> Result<Layer, Error> {
         let mut layer = Layer::default();
         for (path, value) in self.0 {
-            let key = dotted(&path)
-                .ok_or_else(|| Error::invalid(Origin::Flag(path), "no such key; a flag sets `section.key`"))?;
+            let key = dotted(&path).ok_or_else(|| {
+                Error::invalid(Origin::Flag(path), Wrong::new("no such key", "a flag sets `section.key`"))
+            })?;
             let origin = Origin::Flag(key.flag_name());
             let value = value.map_err(|what| Error::invalid(origin.clone(), what))?;
             layer.set(key, &value, origin)?;

@@ -1,9 +1,10 @@
 //! Values that a file or flags give, by key name, each checked by itself and with its origin; and how a file is read.
 
 use super::accept::show;
-use super::error::{Error, Origin};
+use super::error::{Error, Origin, Wrong};
 use super::keys::{self, Key, SECTIONS};
 use super::yaml::{self, Node, Pair};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,7 +35,7 @@ impl Layer {
         }
     }
 
-    /// `path` is for messages only.
+    /// What a text gives; `path` is for messages only.
     pub fn parse(text: &str, path: &Path, wrong: &mut Vec<Error>) -> Self {
         let mut layer = Self::default();
         match yaml::parse(text) {
@@ -44,7 +45,7 @@ impl Layer {
                 }
             }
             Err(problem) => {
-                wrong.push(Error::invalid(Origin::File { path: path.into(), line: problem.line }, problem.what));
+                wrong.push(Error::invalid(Origin::line(path, problem.line), problem.wrong));
             }
         }
         layer
@@ -53,8 +54,8 @@ impl Layer {
     fn add(&mut self, section: &str, pair: Pair, path: &Path) -> Result<(), Error> {
         let origin = Origin::line(path, pair.line);
         let Some((_, key)) = keys::find(&pair.key) else {
-            let near = keys::suggest_key(&pair.key);
-            return Err(Error::invalid(origin, format!("unknown key `{}` in `{section}`; {near}", pair.key)));
+            let fact = format!("unknown key `{}` in `{section}`", pair.key);
+            return Err(Error::invalid(origin, Wrong::new(fact, keys::suggest_key(&pair.key))));
         };
         let given = Given::checked(key, pair.key, &pair.value.into_value(), origin).inspect_err(|_| {
             self.refused.insert(key.name);
@@ -78,8 +79,9 @@ impl Layer {
         self.given.extend(above.given);
     }
 
-    pub fn value(&self, name: &str) -> Option<&Value> {
-        self.given.get(name).map(|given| &given.value)
+    /// The value of a key as its own type.
+    pub fn get<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        self.given.get(name).and_then(|given| serde_json::from_value(given.value.clone()).ok())
     }
 
     pub fn is_refused(&self, name: &str) -> bool {
@@ -95,14 +97,11 @@ impl Layer {
 
 impl Given {
     fn checked(key: &Key, written: String, value: &Value, origin: Origin) -> Result<Self, Error> {
-        let taken = if key.nullable && value.is_null() { Some(Value::Null) } else { key.accepts.take(value) };
-        match taken {
-            Some(value) => Ok(Self { value, written, origin }),
-            None => {
-                let what = format!("`{written}` is {}; accepted: {}", show(value), key.describe());
-                Err(Error::invalid(origin, what))
-            }
-        }
+        let Some(value) = key.take(value) else {
+            let fact = format!("`{written}` is {}", show(value));
+            return Err(Error::invalid(origin, Wrong::accepted(fact, key.describe())));
+        };
+        Ok(Self { value, written, origin })
     }
 }
 
@@ -112,8 +111,9 @@ fn pairs(root: Node, path: &Path, wrong: &mut Vec<Error>) -> Vec<(&'static str, 
         Node::Map(sections) => sections,
         Node::Leaf(Value::Null) => return Vec::new(),
         Node::Leaf(value) => {
-            let what = format!("is {}, not a config; expected the sections model, training and data", show(&value));
-            wrong.push(Error::invalid(Origin::File { path: path.into(), line: None }, what));
+            let fact = format!("is {}, not a config", show(&value));
+            let expected = "expected the sections model, training and data";
+            wrong.push(Error::invalid(Origin::line(path, None), Wrong::new(fact, expected)));
             return Vec::new();
         }
     };
@@ -121,15 +121,15 @@ fn pairs(root: Node, path: &Path, wrong: &mut Vec<Error>) -> Vec<(&'static str, 
     for section in sections {
         let origin = Origin::line(path, section.line);
         let Some(name) = section_name(&section.key) else {
-            wrong.push(stray(&section.key, &origin));
+            wrong.push(stray(&section.key, origin));
             continue;
         };
         match section.value {
             Node::Map(pairs) => all.extend(pairs.into_iter().map(|pair| (name, pair))),
             Node::Leaf(Value::Null) => {}
             Node::Leaf(value) => {
-                let what = format!("section `{name}` is {}; accepted: keys below it, indented", show(&value));
-                wrong.push(Error::invalid(origin, what));
+                let fact = format!("section `{name}` is {}", show(&value));
+                wrong.push(Error::invalid(origin, Wrong::accepted(fact, "keys below it, indented")));
             }
         }
     }
@@ -140,23 +140,24 @@ fn section_name(name: &str) -> Option<&'static str> {
     SECTIONS.iter().map(|(section, _)| *section).find(|section| *section == name)
 }
 
-fn stray(name: &str, origin: &Origin) -> Error {
-    let what = match keys::find(name) {
-        Some((section, _)) => format!("`{name}` is outside the sections; move it below `{section}:`"),
-        None => format!("unknown section `{name}`; {}", keys::suggest_section(name)),
+fn stray(name: &str, origin: Origin) -> Error {
+    let wrong = match keys::find(name) {
+        Some((home, _)) => Wrong::new(format!("`{name}` is outside the sections"), format!("move it below `{home}:`")),
+        None => Wrong::new(format!("unknown section `{name}`"), keys::suggest_section(name)),
     };
-    Error::invalid(origin.clone(), what)
+    Error::invalid(origin, wrong)
 }
 
 fn contradiction(given: Given, other: &Given) -> Error {
     let (new, old) = (show(&given.value), show(&other.value));
-    let what = format!("`{}` is {new}, but `{}` at {} is {old}; keep one", given.written, other.written, other.origin);
-    Error::invalid(given.origin, what)
+    let fact = format!("`{}` is {new}, but `{}` at {} is {old}", given.written, other.written, other.origin);
+    Error::invalid(given.origin, Wrong::new(fact, "keep one"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Explained;
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Result<Layer, Error> {
@@ -180,8 +181,8 @@ mod tests {
     #[test]
     fn keys_find_their_home_from_any_section_and_alias() {
         let layer = parse("data:\n  enable_graphs: true\n  lr: 1e-4\nmodel:\n  learning_rate: 0.0001\n").unwrap();
-        assert_eq!(layer.value("enable_xla"), Some(&Value::from(true)));
-        assert_eq!(layer.value("learning_rate"), Some(&Value::from(1e-4)));
+        assert_eq!(layer.get("enable_xla"), Some(true));
+        assert_eq!(layer.get("learning_rate"), Some(1e-4));
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         assert!(parse("").is_ok() && parse("# later\n").is_ok() && parse("data:\n").is_ok());
         let mut wrong = Vec::new();
         Layer::read(Path::new("no/such.yaml"), &mut wrong);
-        assert!(wrong[0].to_string().starts_with("no/such.yaml: cannot read the config: "));
+        assert!(Explained::of(&wrong[0]).to_string().starts_with("no/such.yaml: cannot read the config: "));
     }
 
     proptest! {

@@ -9,25 +9,25 @@ mod flags;
 mod keys;
 mod layer;
 mod model;
-mod preset;
 mod reference;
+mod section;
 mod training;
 mod yaml;
 
-pub(crate) use accept::is_language;
+pub(crate) use data::is_language;
 pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind};
-pub use error::{Error, Origin};
+pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
 pub use model::{GAP, Model, Size, VOICE_HEAD_CHANNELS};
-pub use reference::reference;
+pub use reference::{defaults, reference};
 pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 
 use layer::Layer;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::path::Path;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The settings of a run: a value for every key.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     pub model: Model,
     pub training: Training,
@@ -37,16 +37,23 @@ pub struct Config {
 impl Default for Config {
     /// The presets alone.
     fn default() -> Self {
-        preset::choose(&Layer::default())
+        Self::from(&Layer::default())
+    }
+}
+
+impl From<&Layer> for Config {
+    fn from(given: &Layer) -> Self {
+        Config { model: Model::resolve(given), training: Training::resolve(given), data: Data::resolve(given) }
     }
 }
 
 impl Config {
+    /// Presets, file and flags together, or the first thing that is wrong with them.
     pub fn resolve(file: Option<&Path>, flags: Overrides) -> Result<Self, Error> {
         Self::resolve_or_list(file, flags).map_err(first)
     }
 
-    /// The same, with everything that is wrong in the error: at least one thing.
+    /// Presets, file and flags together, or everything that is wrong with them: at least one thing.
     pub fn resolve_or_list(file: Option<&Path>, flags: Overrides) -> Result<Self, Vec<Error>> {
         let mut wrong = Vec::new();
         let mut given = file.map(|file| Layer::read(file, &mut wrong)).unwrap_or_default();
@@ -62,11 +69,10 @@ impl Config {
         Self::resolve(Some(path), Overrides::default())
     }
 
-    /// The same without augmentation: held-out speech is taken as it is.
+    /// This config without augmentation: held-out speech is taken as it is.
     pub fn unchanged(&self) -> Config {
         let mut config = self.clone();
-        let data = &mut config.data;
-        (data.augment_noise_snr_db, data.augment_speed, data.augment_pitch_semitones) = (None, 0.0, 0.0);
+        config.data.without_augmentation();
         config
     }
 
@@ -76,6 +82,7 @@ impl Config {
         serde_saphyr::to_string(self).expect("a resolved config is plain text")
     }
 
+    /// Presets and the text of a file; `path` is for messages only.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         let mut wrong = Vec::new();
         let given = Layer::parse(text, path, &mut wrong);
@@ -84,21 +91,9 @@ impl Config {
 
     /// `wrong`: what was found so far.
     fn build(given: &Layer, mut wrong: Vec<Error>) -> Result<Self, Vec<Error>> {
-        let config = Self::tree(given).map_err(|error| vec![error])?;
+        let config = Self::from(given);
         wrong.extend(check::contradictions(&config, given));
         if wrong.is_empty() { Ok(config) } else { Err(wrong) }
-    }
-
-    fn tree(given: &Layer) -> Result<Self, Error> {
-        let mut tree = serde_json::to_value(preset::choose(given))?;
-        for (section, table) in keys::SECTIONS {
-            for key in table {
-                if let Some(value) = given.value(key.name) {
-                    tree[section][key.name] = value.clone();
-                }
-            }
-        }
-        Ok(serde_json::from_value(tree)?)
     }
 }
 

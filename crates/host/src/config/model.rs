@@ -1,6 +1,8 @@
 //! The `model` section: feature geometry and network size. Sizes are presets; any dimension can be set by hand.
 
-use serde::{Deserialize, Serialize};
+use super::accept::{Accepts, above};
+use super::layer::Layer;
+use super::section::{choices, section};
 
 /// Channels of an attention head in the part that listens to references.
 pub const VOICE_HEAD_CHANNELS: i64 = 32;
@@ -9,54 +11,77 @@ pub const VOICE_HEAD_CHANNELS: i64 = 32;
 /// hops); three is the reach of the widest convolution, kernel 7. At half the frame rate two are left, for kernel 5.
 pub const GAP: usize = 4;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Size {
-    Tiny,
-    Small,
-    #[default]
-    Normal,
-    Big,
+choices! {
+    /// Presets of the dimensions and of the learning rate.
+    pub enum Size {
+        Tiny,
+        Small,
+        #[default]
+        Normal,
+        Big,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    pub size: Size,
-    /// Mel bands.
-    pub n_mels: i64,
-    /// Window and transform length of the STFT, in samples.
-    pub n_fft: i64,
-    /// Samples between frames.
-    pub hop_length: i64,
-    /// Lowest and highest mel frequency in Hz; `f_max: null` is half the sample rate.
-    pub f_min: f64,
-    pub f_max: Option<f64>,
-    pub text_dim: i64,
-    pub text_layers: i64,
-    pub text_heads: i64,
-    pub decoder_dim: i64,
-    /// The first and the last work at the frame rate, those between at half of it.
-    pub decoder_layers: i64,
-    pub decoder_heads: i64,
-    /// Frames of another clip that say how a voice sounds; 0: no cloning, and the network has no part for it.
-    pub reference_frames: i64,
-    pub voice_dim: i64,
-    pub voice_layers: i64,
-    pub voice_latents: i64,
-    pub vocoder_dim: i64,
-    pub vocoder_layers: i64,
-    pub dropout: f64,
-    /// Share of utterances whose decoder is told nothing, which is what guidance compares with.
-    pub condition_dropout: f64,
-    /// Points on the flow that each loaded utterance trains.
-    pub draws_per_item: i64,
-    pub contrastive_weight: f64,
-    /// Recompute activations in the backward pass: less memory, about a third more time.
-    pub enable_gradient_checkpointing: bool,
+/// What the size that was asked for chooses of tiny, small, normal and big.
+pub(super) fn by_size<T: Copy>(given: &Layer, values: [T; 4]) -> T {
+    values[given.get::<Size>("size").unwrap_or_default() as usize]
+}
+
+// Heads have 64 channels, which flash attention likes best.
+section! {
+    /// Feature geometry and network size.
+    pub struct Model from given {
+        /// tiny, small, normal or big: sets the dimensions below and the learning rate
+        size: Size, flag "--model-size";
+        /// mel bands
+        n_mels: i64 = 80, in 8..=512;
+        /// window and transform length in samples, a power of two
+        n_fft: i64 = 1024, in Accepts::PowerOfTwo(64..=16_384);
+        /// samples between frames, a power of two, from an eighth to half of n_fft
+        hop_length: i64 = 256, in 16..=8_192;
+        /// lowest mel frequency, Hz
+        f_min: f64 = 0.0, in 0.0..96_000.0;
+        /// highest mel frequency, Hz; null is half the sample rate
+        f_max: Option<f64>, in above(0.0, 96_000.0);
+        /// channels of the text encoder; a multiple of 8 per head
+        text_dim: i64 = by_size(given, [192, 256, 320, 512]), in 8..=8_192;
+        /// layers of the text encoder
+        text_layers: i64 = by_size(given, [3, 4, 6, 6]), in 1..=128;
+        /// attention heads of the text encoder
+        text_heads: i64 = by_size(given, [3, 4, 5, 8]), in 1..=128;
+        /// channels of the decoder; a multiple of 8 per head
+        decoder_dim: i64 = by_size(given, [256, 320, 512, 640]), in 8..=8_192;
+        /// layers of the decoder; the first and the last at the frame rate, those between at half of it
+        decoder_layers: i64 = by_size(given, [4, 7, 6, 9]), in 3..=128;
+        /// attention heads of the decoder
+        decoder_heads: i64 = by_size(given, [4, 5, 8, 10]), in 1..=128;
+        /// frames of another clip that say how a voice sounds; 0 is one voice, without cloning
+        reference_frames: i64 = 192, in 0..=2_000;
+        /// channels of the part that listens to references; a multiple of 32
+        voice_dim: i64 = by_size(given, [128, 192, 256, 384]), in 32..=8_192;
+        /// layers of the part that listens to references
+        voice_layers: i64 = 2, in 1..=128;
+        /// vectors that are made of a reference
+        voice_latents: i64 = 16, in 1..=1_024;
+        /// channels of the vocoder
+        vocoder_dim: i64 = by_size(given, [256, 384, 384, 512]), in 8..=8_192;
+        /// layers of the vocoder
+        vocoder_layers: i64 = by_size(given, [6, 8, 8, 8]), in 1..=128;
+        /// share of activations dropped while training
+        dropout: f64 = 0.05, in 0.0..1.0;
+        /// share of utterances whose decoder gets no conditioning; guidance compares with it
+        condition_dropout: f64 = 0.1, in 0.0..1.0;
+        /// points on the flow that each loaded utterance trains
+        draws_per_item: i64 = 1, in 1..=64;
+        /// weight of a loss that tells the speakers of a batch apart; 0 does not compute it
+        contrastive_weight: f64 = 0.0, in 0.0..=1_000.0;
+        /// recompute activations: less memory, about a third more time
+        enable_gradient_checkpointing: bool;
+    }
 }
 
 impl Model {
+    /// Whether voices come from reference clips.
     pub fn clones(&self) -> bool {
         self.reference_frames > 0
     }

@@ -1,12 +1,10 @@
-//! Every key on one page, from the table that configs are checked with and the comments of `configs/default.yaml`.
+//! Every key on one page: as Markdown for docs/, and as the config that says what a run without one uses.
 
 use super::Config;
 use super::keys::{Key, SECTIONS};
 use serde_json::Value;
 
-const DEFAULTS: &str = include_str!("../../../../configs/default.yaml");
-
-const HEAD: &str = "\
+const MARKDOWN_HEAD: &str = "\
 <!-- Made by `myxtts config --reference > docs/configuration.md` (`make docs`); a test fails where the two differ. -->
 
 # Configuration reference
@@ -19,55 +17,70 @@ over the presets that `size` and `optimization_level` choose. `myxtts config --c
 The defaults are those of `size: normal` and `optimization_level: enhanced`.
 ";
 
-/// Markdown: one table for each section.
+const YAML_HEAD: &str = "\
+# Every key with its default. A config needs only the keys that differ; flags win over the file.
+# `myxtts config --config FILE` prints what a file resolves to, `myxtts config --defaults` this page (`make docs`).
+";
+
+/// The reference of all keys in Markdown: one table for each section.
 pub fn reference() -> String {
-    let defaults = serde_json::to_value(Config::default()).expect("a config is plain data");
-    let mut page = HEAD.to_owned();
-    for (section, keys) in SECTIONS {
-        page += &format!("\n## {section}\n\n| key | default | accepted | meaning |\n|---|---|---|---|\n");
-        for key in keys {
-            page += &row(key, &defaults[section][key.name]);
-        }
+    let section = |name: &str| format!("\n## {name}\n\n| key | default | accepted | meaning |\n|---|---|---|---|\n");
+    page(MARKDOWN_HEAD, section, row)
+}
+
+/// Every key with its default and its meaning, as a config: `configs/default.yaml`.
+pub fn defaults() -> String {
+    page(YAML_HEAD, |name| format!("\n{name}:\n"), line)
+}
+
+fn page(head: &str, title: impl Fn(&str) -> String, entry: fn(&Key, &str) -> String) -> String {
+    let values = serde_json::to_value(Config::default()).expect("a config is plain data");
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut page = head.to_owned();
+    for (section, keys) in SECTIONS.iter() {
+        page += &title(section);
+        page.extend(keys.iter().map(|key| entry(key, &shown(&values[section][key.name]))));
     }
     page
 }
 
-fn row(key: &Key, default: &Value) -> String {
+fn row(key: &Key, default: &str) -> String {
     let aliases: Vec<String> = key.aliases.iter().map(|alias| format!("`{alias}`")).collect();
     let aliases = if aliases.is_empty() { String::new() } else { format!("<br>also {}", aliases.join(", ")) };
-    let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
-    let cell = |text: &str| text.replace('|', "\\|");
-    format!(
-        "| `{}`{aliases} | `{}` | {} | {} |\n",
-        key.name,
-        cell(&default),
-        cell(&key.describe()),
-        cell(meaning(key.name))
-    )
+    let cells = [default.to_owned(), key.describe(), key.meaning.to_owned()].map(|cell| cell.replace('|', "\\|"));
+    let [default, accepted, meaning] = cells;
+    format!("| `{}`{aliases} | `{default}` | {accepted} | {meaning} |\n", key.name)
 }
 
-/// The comment beside the key.
-fn meaning(name: &str) -> &'static str {
-    let line = DEFAULTS.lines().find(|line| line.trim_start().starts_with(&format!("{name}:")));
-    line.and_then(|line| line.split_once(" # ")).map_or("", |(_, comment)| comment.trim())
+fn line(key: &Key, default: &str) -> String {
+    let aliases: String = key.aliases.iter().map(|alias| format!("; the same as {alias}")).collect();
+    format!("  {}: {default}  # {}{aliases}\n", key.name, key.meaning)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::accept::Accepts;
     use super::*;
 
+    fn written(path: &str) -> String {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(path)).unwrap_or_default()
+    }
+
     #[test]
-    fn the_page_in_docs_is_what_the_code_says() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(written == reference(), "docs/configuration.md is stale: `make docs` writes it anew");
+    fn the_pages_in_the_repository_are_what_the_code_says() {
+        for (path, said) in [("docs/configuration.md", reference()), ("configs/default.yaml", defaults())] {
+            assert!(written(path) == said, "{path} is stale: `make docs` writes it anew");
+        }
     }
 
     #[test]
     fn every_key_has_a_row_with_a_meaning() {
         let page = reference();
         for key in SECTIONS.iter().flat_map(|(_, keys)| keys.iter()) {
-            assert!(page.contains(&format!("| `{}`", key.name)) && !meaning(key.name).is_empty(), "{}", key.name);
+            assert!(page.contains(&format!("| `{}`", key.name)) && !key.meaning.is_empty(), "{}", key.name);
+            let Accepts::OneOf(choices) = &key.accepts else { continue };
+            assert!(choices.iter().all(|choice| key.meaning.contains(choice)), "{}: {}", key.name, key.meaning);
         }
         let row =
             "| `learning_rate`<br>also `lr` | `0.0005` | a number above 0 and at most 1 | at the end of the warm-up";

@@ -1,6 +1,7 @@
 //! The config as its users meet it: layers, shipped files, files of older trainers, and what a checkpoint keeps.
 
 use super::*;
+use clap::ValueEnum;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,14 +17,13 @@ fn shipped(name: &str) -> PathBuf {
 #[test]
 fn the_key_table_lists_exactly_the_fields_of_the_structs() {
     let tree = serde_json::to_value(Config::default()).unwrap();
-    for (section, table) in keys::SECTIONS {
+    for (section, table) in keys::SECTIONS.iter() {
         let fields: BTreeSet<&str> = tree[section].as_object().unwrap().keys().map(String::as_str).collect();
         let listed: BTreeSet<&str> = table.iter().map(|key| key.name).collect();
         assert_eq!(listed, fields, "{section}");
         for key in table {
             let value = &tree[section][key.name];
-            let fits = key.accepts.take(value).as_ref() == Some(value) || (key.nullable && value.is_null());
-            assert!(fits, "the default {value} of {} is not accepted", key.name);
+            assert_eq!(key.take(value).as_ref(), Some(value), "the default {value} of {} is not accepted", key.name);
         }
     }
 }
@@ -72,6 +72,47 @@ fn a_flag_that_breaks_a_rule_is_named() {
     flags.set("training.data_gpu", Some(0));
     let error = Config::resolve(None, flags).unwrap_err().to_string();
     assert!(error.starts_with("--data-gpu: `data_gpu` is set without `model_gpu`"), "{error}");
+}
+
+#[test]
+fn every_size_and_level_is_accepted_and_consistent() {
+    for size in Size::value_variants() {
+        for level in OptimizationLevel::value_variants() {
+            let names = (size.to_possible_value().unwrap(), level.to_possible_value().unwrap());
+            let (size_name, level_name) = (names.0.get_name(), names.1.get_name());
+            let config =
+                parse(&format!("model: {{size: {size_name}}}\ntraining: {{optimization_level: {level_name}}}"));
+            assert_eq!((config.model.size, config.training.optimization_level), (*size, *level));
+            assert!(check::contradictions(&config, &Layer::default()).is_empty());
+        }
+    }
+}
+
+#[test]
+fn levels_set_the_three_switches() {
+    let switches = |level: &str| {
+        let config = parse(&format!("training: {{optimization_level: {level}}}"));
+        (config.training.mixed_precision, config.training.enable_xla, config.data.deterministic)
+    };
+    assert_eq!(switches("basic"), (false, false, true));
+    assert_eq!(switches("enhanced"), (true, true, true));
+    assert_eq!(switches("experimental"), (true, true, false));
+}
+
+#[test]
+fn one_split_makes_room_for_the_other() {
+    assert_eq!(parse("data: {val_split: 0.1}").data.train_split, 0.9);
+    assert_eq!(parse("data: {train_split: 0.99}").data.val_split, 0.01);
+    assert_eq!(parse("data: {train_split: 0.5}").data.val_split, 0.05);
+}
+
+#[test]
+fn held_out_speech_is_never_augmented() {
+    let all = keys::SECTIONS.iter().flat_map(|(_, table)| table).filter(|key| key.name.starts_with("augment_"));
+    let text: String = all.map(|key| format!("  {}: 0.25\n", key.name)).collect();
+    let config = parse(&format!("data:\n{text}"));
+    assert_ne!(config, Config::default(), "{text}");
+    assert_eq!(config.unchanged(), Config::default(), "{text}");
 }
 
 /// The keys that configs of older trainers use, in the sections where those keep them.

@@ -1,100 +1,158 @@
 //! The `training` section: optimisation, devices, and what is written when.
 
-use serde::{Deserialize, Serialize};
+use super::accept::{Accepts, above};
+use super::layer::Layer;
+use super::model::by_size;
+use super::section::{choices, section};
 use std::path::PathBuf;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    #[default]
-    Cosine,
-    Noam,
-    Constant,
+choices! {
+    /// How the learning rate goes on after the warm-up.
+    pub enum Schedule {
+        #[default]
+        Cosine,
+        Noam,
+        Constant,
+    }
 }
 
-/// Presets of `mixed_precision`, `enable_xla` and `deterministic`: what trades exactness for speed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizationLevel {
-    /// f32, every kernel launched by itself: for debugging.
-    Basic,
-    /// Half-width activations, and the step captured as one CUDA graph.
-    #[default]
-    Enhanced,
-    /// The same, and batches that are ready overtake those that are not.
-    Experimental,
+choices! {
+    /// Presets of `mixed_precision`, `enable_xla` and `deterministic`: what trades exactness for speed.
+    pub enum OptimizationLevel {
+        /// f32, every kernel launched by itself: for debugging
+        Basic,
+        /// Half-width activations, and the step captured as one CUDA graph
+        #[default]
+        Enhanced,
+        /// As enhanced, and batches that are ready overtake those that are not
+        Experimental,
+    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// bf16 where the GPU has it, else f16.
-    #[default]
-    Auto,
-    Bf16,
-    /// With a scale on the loss, so that small gradients do not vanish.
-    F16,
+choices! {
+    /// The number format of half-width activations.
+    pub enum Precision {
+        /// bf16 where the GPU has it, else f16
+        #[default]
+        Auto,
+        Bf16,
+        /// With a scale on the loss, so that small gradients do not vanish
+        F16,
+    }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum DataDevice {
-    /// Where the model is.
-    #[default]
-    Auto,
-    Cpu,
+choices! {
+    /// Where batches are prepared when no GPUs are named.
+    pub enum DataDevice {
+        /// Where the model is
+        #[default]
+        Auto,
+        Cpu,
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Training {
-    /// `auto`, `cpu`, `cuda` or `cuda:N`.
-    pub device: String,
-    pub optimization_level: OptimizationLevel,
-    pub mixed_precision: bool,
-    /// The half-width kind of `mixed_precision`.
-    pub precision: Precision,
-    /// Only algorithms that give the same bits in every run; slower.
-    pub deterministic_kernels: bool,
-    /// Capture the step as one CUDA graph (the name is an old one; `enable_graphs` is the same key).
-    pub enable_xla: bool,
-    pub seed: u64,
-    pub epochs: u64,
-    /// Stop after this many steps, whatever the epochs say.
-    pub steps: Option<u64>,
-    pub learning_rate: f64,
-    pub schedule: Schedule,
-    pub warmup_steps: u64,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub gradient_clip_norm: f64,
-    /// Of the moving average of the weights, which validation and synthesis use; 0 keeps none.
-    pub ema_decay: f64,
-    pub gradient_accumulation_steps: u64,
-    pub log_step: u64,
-    pub val_step: u64,
-    pub save_step: u64,
-    /// How many checkpoints stay besides the best.
-    pub keep_checkpoints: usize,
-    pub checkpoint_dir: PathBuf,
-    /// Default: `logs` inside the checkpoint directory.
-    pub tensorboard_log_dir: Option<PathBuf>,
-    /// GPU that prepares batches and GPU that trains, by PCI order.
-    pub data_gpu: Option<usize>,
-    pub model_gpu: Option<usize>,
-    /// Where batches are prepared when no GPUs are named: beside the model, or on the CPU.
-    pub data_device: DataDevice,
-    pub enable_memory_isolation: bool,
-    /// Hard caps in MiB; null takes a third of what is free for the data role and the rest for the model.
-    pub data_gpu_memory: Option<u64>,
-    pub model_gpu_memory: Option<u64>,
-    /// Stop after this many validations in a row without a lower loss.
-    pub patience: Option<u64>,
-    /// Seconds to wait at most until the batch ring is full before the first step.
-    pub model_start_delay: f64,
-    pub vocoder_learning_rate: f64,
-    pub vocoder_segment_frames: i64,
-    /// Of the mel distance, against the judges' opinion.
-    pub vocoder_mel_weight: f64,
+pub(super) fn level(given: &Layer) -> OptimizationLevel {
+    given.get("optimization_level").unwrap_or_default()
+}
+
+section! {
+    /// Optimisation, devices, and what is written when.
+    pub struct Training from given {
+        /// device that trains: auto, cpu, cuda or cuda:N
+        device: String = "auto".into(), in Accepts::Text(is_device, "auto, cpu, cuda or cuda:N");
+        /// basic, enhanced or experimental: sets mixed_precision, enable_xla and deterministic
+        optimization_level: OptimizationLevel;
+        /// half-width activations on a GPU; weights stay f32
+        mixed_precision: bool = level(given) != OptimizationLevel::Basic;
+        /// format of half-width activations: bf16, f16 (with a scaled loss), or auto: bf16 where the GPU has it
+        precision: Precision;
+        /// the same bits in every run on a GPU; slower
+        deterministic_kernels: bool;
+        /// capture the step as one CUDA graph
+        enable_xla: bool = level(given) != OptimizationLevel::Basic, also "enable_graphs";
+        /// seed of weights, order and noise
+        // LibTorch takes seeds as signed 64-bit numbers.
+        seed: u64 = 1234, in 0..=i64::MAX as u64;
+        /// passes over the corpus
+        epochs: u64 = 1000, in 1..=1_000_000_000;
+        /// stop after this many steps, whatever the epochs say
+        steps: Option<u64>, in 1..=1_000_000_000_000;
+        /// at the end of the warm-up; tiny has 1e-3, big 3e-4
+        learning_rate: f64 = by_size(given, [1e-3, 5e-4, 5e-4, 3e-4]), in above(0.0, 1.0), also "lr", flag "--lr";
+        /// cosine, noam or constant after the warm-up
+        schedule: Schedule, also "scheduler";
+        /// steps over which the learning rate rises
+        warmup_steps: u64 = 500, in 0..=10_000_000;
+        /// weight decay of AdamW
+        weight_decay: f64 = 0.01, in 0.0..=1.0;
+        /// decay of AdamW's mean gradient
+        beta1: f64 = 0.9, in 0.0..1.0;
+        /// decay of AdamW's mean squared gradient
+        beta2: f64 = 0.98, in 0.0..1.0;
+        /// gradients longer than this are shortened to it
+        gradient_clip_norm: f64 = 1.0, in above(0.0, 1_000_000.0);
+        /// decay of the averaged weights, which validation and synthesis use (less in short runs); 0 keeps none
+        ema_decay: f64 = 0.999, in 0.0..1.0;
+        /// batches per optimizer step
+        gradient_accumulation_steps: u64 = 1, in 1..=1_024, also "gradient_accumulation", flag "--grad-accum";
+        /// steps between figures; a reading is copied in passing, no step waits for it
+        log_step: u64 = 10, in 1..=1_000_000_000;
+        /// steps between validations
+        val_step: u64 = 500, in 1..=1_000_000_000;
+        /// steps between checkpoints
+        save_step: u64 = 1000, in 1..=1_000_000_000;
+        /// stop after this many validations in a row without a lower loss
+        patience: Option<u64>, in 1..=1_000_000;
+        /// checkpoints that stay besides the best
+        keep_checkpoints: usize = 3, in 1..=1_000_000;
+        /// folder that checkpoints are written to
+        checkpoint_dir: PathBuf = "./checkpoints".into();
+        /// folder of TensorBoard files; null is `logs` in checkpoint_dir
+        tensorboard_log_dir: Option<PathBuf>;
+        /// GPU that prepares batches, by PCI order; given together with model_gpu
+        data_gpu: Option<usize>, in 0..=63;
+        /// GPU that trains; may be that of data_gpu
+        model_gpu: Option<usize>, in 0..=63;
+        /// where batches are prepared when no GPUs are named: auto (beside the model) or cpu
+        data_device: DataDevice;
+        /// hard memory caps per role
+        enable_memory_isolation: bool;
+        /// cap of the data role, MiB, at least 256; null: a third of what is free
+        data_gpu_memory: Option<u64>, in 256..=1_048_576;
+        /// cap of the model role, MiB, at least 256; null: two thirds of what is free
+        model_gpu_memory: Option<u64>, in 256..=1_048_576;
+        /// seconds to wait at most for a full batch ring before the first step
+        model_start_delay: f64 = 2.0, in 0.0..=3_600.0;
+        /// learning rate of the vocoder and of its discriminators
+        vocoder_learning_rate: f64 = 5e-4, in above(0.0, 1.0);
+        /// frames of each stretch of speech that the vocoder trains on
+        vocoder_segment_frames: i64 = 64, in 16..=8_192;
+        /// weight of the distance of mel frames, against the losses by discriminators
+        vocoder_mel_weight: f64 = 45.0, in above(0.0, 1_000_000.0);
+    }
+}
+
+fn is_device(text: &str) -> bool {
+    matches!(text, "auto" | "cpu" | "cuda") || device_index(text).is_some()
+}
+
+/// The `N` of `cuda:N`.
+pub(super) fn device_index(text: &str) -> Option<usize> {
+    let digits = text.strip_prefix("cuda:")?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_known_by_their_names() {
+        for good in ["auto", "cpu", "cuda", "cuda:0", "cuda:12"] {
+            assert!(is_device(good), "{good}");
+        }
+        for bad in ["", "gpu", "cuda:", "cuda:-1", "cuda:+1", "CPU", "cuda:99999999999999999999"] {
+            assert!(!is_device(bad), "{bad}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! YAML text to a tree that remembers lines. Values are typed by their own look, not by a target:
 //! `1e-4` is a number, only `true` and `false` are switches, so `language: no` stays Norwegian.
 
+use super::error::Wrong;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Error as YamlError, MessageFormatter, Spanned, UserMessageFormatter};
@@ -21,7 +22,7 @@ pub(super) struct Pair {
 #[derive(Debug)]
 pub(super) struct Problem {
     pub line: Option<u64>,
-    pub what: String,
+    pub wrong: Wrong,
 }
 
 /// An empty text is a null leaf.
@@ -32,14 +33,16 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 
 /// The parser's own words, except where they speak to a programmer.
 fn problem(error: &YamlError) -> Problem {
-    let what = match error.without_snippet() {
-        YamlError::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is given twice; keep one"),
-        YamlError::MultipleDocuments { .. } => "a second document starts here; a config is one document".into(),
-        YamlError::NullIntoString { .. } => "this key has no name".into(),
-        YamlError::NonFiniteFloat { .. } => "not a finite number".into(),
-        other => format!("not YAML: {}", UserMessageFormatter.format_message(other)),
+    let wrong = match error.without_snippet() {
+        YamlError::DuplicateMappingKey { key: Some(key), .. } => {
+            Wrong::new(format!("`{key}` is given twice"), "keep one")
+        }
+        YamlError::MultipleDocuments { .. } => Wrong::new("a second document starts here", "a config is one document"),
+        YamlError::NullIntoString { .. } => "this key has no name".to_owned().into(),
+        YamlError::NonFiniteFloat { .. } => "not a finite number".to_owned().into(),
+        other => format!("not YAML: {}", UserMessageFormatter.format_message(other)).into(),
     };
-    Problem { line: error.location().map(|location| location.line()), what }
+    Problem { line: error.location().map(|location| location.line()), wrong }
 }
 
 impl Node {
@@ -118,11 +121,14 @@ mod tests {
     use super::*;
 
     fn leaf(text: &str) -> Value {
-        parse(text).map(Node::into_value).unwrap_or_else(|problem| panic!("{text:?}: {}", problem.what))
+        parse(text).map(Node::into_value).unwrap_or_else(|problem| panic!("{text:?}: {}", problem.wrong))
     }
 
     fn problem_of(text: &str) -> (Option<u64>, String) {
-        parse(text).err().map(|problem| (problem.line, problem.what)).unwrap_or_else(|| panic!("{text:?} parsed"))
+        parse(text)
+            .err()
+            .map(|problem| (problem.line, problem.wrong.to_string()))
+            .unwrap_or_else(|| panic!("{text:?} parsed"))
     }
 
     #[test]
