@@ -3,7 +3,7 @@
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
-use host::loader::{Budget, Dataset, Length, Limits, Loader, Moment, Position};
+use host::loader::{Budget, COPIES_IN_FLIGHT, Dataset, Length, Limits, Loader, Moment, Position};
 use host::simulate::Delays;
 use host::text::Tokenizer;
 use host::{audio, cache};
