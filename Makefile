@@ -2,10 +2,11 @@
 
 CARGO := cargo
 PROFILE := --release   # one profile for everything: LibTorch's bindings are compiled once
-BIN := target/release/myxtts
+HOST := -p myxtts-host -p myxtts-cli
+BIN := target/release/myxtts   # for what computes with tensors it becomes myxtts-torch, beside it
 DEMO := demo
 
-.PHONY: demo test build setup docs gpu-test bench-frontend
+.PHONY: demo test test-host build setup docs gpu-test bench-frontend
 
 setup:
 	@scripts/setup.sh
@@ -23,12 +24,18 @@ demo: build
 	@echo "checkpoint:  $(DEMO)/checkpoints/best"
 	@echo "TensorBoard: tensorboard --logdir $(DEMO)/checkpoints/logs"
 
-test: setup
-	$(CARGO) fmt --all --check
+test: test-host
+	@scripts/setup.sh
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+	$(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+
+# What needs no LibTorch goes first: a mistake in a parser is known in a minute.
+test-host:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(PROFILE) $(HOST) --all-targets -- -D warnings
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) $(HOST)
 
 # The pages that come from the code.
 docs: build

@@ -1,4 +1,4 @@
-//! Lets the binary and the tests find LibTorch without environment variables.
+//! Lets `myxtts-torch` and the tests find LibTorch without environment variables.
 //! A RUNPATH, not an RPATH: LD_LIBRARY_PATH goes first, so another machine's PyTorch can serve the same binary.
 
 fn main() {

@@ -1,7 +1,7 @@
 //! MyXTTS: a text-to-speech trainer whose GPUs never wait.
 
 pub mod checkpoint;
-pub mod cli;
+pub mod commands;
 pub mod feed;
 pub mod model;
 mod optimizer;

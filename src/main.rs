@@ -1,5 +1,7 @@
+//! The installed command. It links no LibTorch, so nothing of this package's library is used here.
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    myxtts::cli::main()
+    cli::main()
 }

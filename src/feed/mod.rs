@@ -23,7 +23,7 @@ pub use event::{Event, Interval};
 pub use features::{Features, Purpose};
 pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
-pub use producer::{COPIES_IN_FLIGHT, Delivery, Producer, Trace};
+pub use producer::{Delivery, Producer, Trace};
 pub use ring::{DATA_ROLE, Feed, FeedReading, FeedTimes};
 pub use roles::{Roles, name};
 pub use route::Route;

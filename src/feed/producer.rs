@@ -8,7 +8,7 @@ use super::features::Features;
 use super::roles::Roles;
 use super::route::{Route, StagingBuffers};
 use anyhow::{Result, anyhow};
-use host::loader::{BatchTiming, Block, HostBatch, Loader, Position};
+use host::loader::{BatchTiming, Block, COPIES_IN_FLIGHT, HostBatch, Loader, Position};
 use host::machine::{Ran, ThreadClock};
 use host::simulate::{Hook, Moment};
 use std::collections::VecDeque;
@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 use tch::{Device, Kind, Tensor};
 use torchx::stream::{copy_async, record_stream};
 use torchx::{Stream, StreamGuard};
-
-/// Copies of host blocks that may be under way before the feed waits for the oldest: one arrives, one is read.
-pub const COPIES_IN_FLIGHT: usize = 2;
 
 /// When the parts of making one batch ran.
 pub struct Trace {

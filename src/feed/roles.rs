@@ -1,7 +1,7 @@
 //! Which device prepares batches and which one trains. Roles, not numbers: they may be two GPUs, one, or the CPU.
 
-use anyhow::{Context, Result, bail};
-use host::config::{self, DataDevice};
+use anyhow::Result;
+use host::config::{self, devices};
 use tch::Device;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,44 +11,34 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// What the config asks for, or an error that lists what is there. Only `auto` chooses by itself.
+    /// Devices that the config asks for, or an error that lists what is there.
     pub fn resolve(config: &config::Training) -> Result<Roles> {
-        if let (Some(data), Some(model)) = (config.data_gpu, config.model_gpu) {
-            return Ok(Roles { data: gpu(data, "data_gpu")?, model: gpu(model, "model_gpu")? });
-        }
-        let model = Self::named(&config.device)?;
-        let data = if config.data_device == DataDevice::Cpu { Device::Cpu } else { model };
-        Ok(Roles { data, model })
+        let chosen = devices::choose(config, &TorchGpus)?;
+        Ok(Roles { data: device(chosen.data), model: device(chosen.model) })
     }
 
     /// `auto`, `cpu`, `cuda` or `cuda:N`.
-    pub fn named(device: &str) -> Result<Device> {
-        let index = match device {
-            "cpu" => return Ok(Device::Cpu),
-            "auto" if torchx::cuda::is_available() => 0,
-            "auto" => return Ok(Device::Cpu),
-            "cuda" => 0,
-            name => name.strip_prefix("cuda:").and_then(|digits| digits.parse().ok()).with_context(|| {
-                format!("device `{name}` is not known\nhint: accepted are auto, cpu, cuda and cuda:N")
-            })?,
-        };
-        gpu(index, "device")
+    pub fn named(name: &str) -> Result<Device> {
+        Ok(device(devices::named(name, &TorchGpus)?))
     }
 }
 
-fn gpu(index: usize, key: &str) -> Result<Device> {
-    torchx::cuda::load().with_context(|| {
-        format!("{key} asks for GPU {index}, and no GPU can be used\nhint: `--device cpu` trains without one")
-    })?;
-    let count = torchx::cuda::device_count();
-    if index >= count {
-        let names: Vec<String> = (0..count)
-            .map(|gpu| Ok(format!("{gpu}: {}", torchx::cuda::facts(Device::Cuda(gpu))?.name)))
-            .collect::<Result<_, torchx::Error>>()?;
-        let there = if names.is_empty() { "none".to_string() } else { names.join(", ") };
-        bail!("{key} asks for GPU {index}; GPUs that are there: {there}\nhint: `myxtts devices` shows them all");
+/// GPUs that LibTorch can use.
+struct TorchGpus;
+
+impl devices::Gpus for TorchGpus {
+    fn count(&self) -> Result<usize> {
+        torchx::cuda::load()?;
+        Ok(torchx::cuda::device_count())
     }
-    Ok(Device::Cuda(index))
+
+    fn name(&self, index: usize) -> Result<String> {
+        Ok(torchx::cuda::facts(Device::Cuda(index))?.name)
+    }
+}
+
+fn device(gpu: Option<usize>) -> Device {
+    gpu.map_or(Device::Cpu, Device::Cuda)
 }
 
 /// A device as people read it.

@@ -3,7 +3,7 @@
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
-use host::loader::{Budget, ClipLimits, Dataset, Length, Loader, Position};
+use host::loader::{Budget, COPIES_IN_FLIGHT, ClipLimits, Dataset, Length, Loader, Position};
 use host::simulate::{Delays, Hook, Moment};
 use host::text::Tokenizer;
 use host::{audio, cache};

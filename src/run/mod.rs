@@ -52,7 +52,7 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
         from,
         workers: settings.loader_workers(),
         depth: settings.prefetch_depth(),
-        in_flight: feed::COPIES_IN_FLIGHT,
+        in_flight: host::loader::COPIES_IN_FLIGHT,
         ordered: settings.deterministic,
         allocate: feed::allocate(roles.data),
         max_failures: settings.max_failures.of(data.train.lengths().len()),

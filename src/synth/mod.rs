@@ -21,20 +21,15 @@ use anyhow::{Context, Result, ensure};
 use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
+use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
 use host::text::Tokenizer;
 use network::{Clause, Network};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 /// Enough of a text to tell its language.
 const LANGUAGE_SAMPLE: usize = 2000;
-
-/// What speech may be asked for with; beyond it none can be made out.
-pub const SPEED: RangeInclusive<f64> = 0.5..=2.0;
-pub const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
-pub const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -48,8 +43,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // Guidance of 2 takes a tenth to a quarter of the wrong words away for twice the work: docs/results.md.
-        let sampling = Sampling { steps: 10, temperature: 0.667, guidance: 2.0 };
+        let (steps, temperature, guidance) = (DEFAULT_STEPS, DEFAULT_TEMPERATURE, DEFAULT_GUIDANCE);
+        let sampling = Sampling { steps, temperature, guidance };
         Options { sampling, speed: 1.0, seed: 0, early: false }
     }
 }

@@ -10,5 +10,4 @@ pub mod fix;
 pub mod measure;
 pub mod profile;
 pub mod timeline;
-pub mod validate;
 pub mod verdict;

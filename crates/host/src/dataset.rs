@@ -133,6 +133,16 @@ pub fn prepare(
     Ok(TrainingData { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
 }
 
+/// Part of a corpus that a voice is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Of the corpus that the voice was trained on those that were held out, of any other all
+    Auto,
+    /// Those that training would hold out
+    HeldOut,
+    All,
+}
+
 /// What a run trains on, and what it holds out: the corpus's own parts, or shares of it.
 pub fn parts(corpus: Corpus, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     match corpus.into_parts() {

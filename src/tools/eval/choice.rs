@@ -3,19 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use host::config::{Config, Data};
 use host::corpus::{self, Corpus, Utterance};
-use host::dataset;
+use host::dataset::{self, Part};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-
-/// Clips of a corpus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
-    /// Of the corpus that the voice was trained on those that were held out, of any other all
-    Auto,
-    /// Those that training would hold out
-    HeldOut,
-    All,
-}
 
 /// What to choose from.
 pub struct Wanted<'a> {

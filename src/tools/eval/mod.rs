@@ -12,7 +12,7 @@ mod speech;
 mod warp;
 mod words;
 
-pub use choice::{Case, Choice, Part, Wanted};
+pub use choice::{Case, Choice, Wanted};
 pub use compare::{Comparison, Figures};
 pub use recogniser::Recogniser;
 pub use report::{Clip, Heard, Report, Summary, Transcript};

@@ -4,6 +4,7 @@
 mod accept;
 mod check;
 mod data;
+pub mod devices;
 mod error;
 mod flags;
 mod keys;
@@ -11,6 +12,7 @@ mod layer;
 mod model;
 mod reference;
 mod section;
+pub mod speaking;
 mod training;
 mod yaml;
 

@@ -26,3 +26,6 @@ pub use layout::{Axis, AxisTables, Budget, GAP, Length, Span};
 pub use packer::plan;
 pub use position::Position;
 pub use workers::{Loader, LoaderOptions, LoaderStatus};
+
+/// Copies of host blocks to a device that may be under way before the feed waits for the oldest: one arrives, one is read.
+pub const COPIES_IN_FLIGHT: usize = 2;

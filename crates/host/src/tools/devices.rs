@@ -1,11 +1,15 @@
 //! What this machine computes with: GPUs as the NVIDIA driver (NVML) reports them, the paths between them, and the CPU.
 
+use crate::config::devices::Gpus;
+use crate::machine::MIB;
 use crate::telemetry::gpu::no_gpu;
+use anyhow::{Context, bail};
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use serde::Serialize;
-use std::fs;
+use std::cell::OnceCell;
+use std::{env, fs};
 
 /// A figure that the driver or the system does not tell is `None`.
 #[derive(Debug, Default, Serialize)]
@@ -20,7 +24,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Between two GPUs, in either order.
+    /// The path between two GPUs, in either order.
     pub fn link(&self, a: u32, b: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.gpus == [a, b] || link.gpus == [b, a])
     }
@@ -29,7 +33,7 @@ impl Report {
 #[derive(Debug, Default, Serialize)]
 pub struct Cpu {
     pub name: Option<String>,
-    /// As many as this process may use.
+    /// Cores that this process may use.
     pub cores: Option<usize>,
     pub memory_total_bytes: Option<u64>,
     pub memory_available_bytes: Option<u64>,
@@ -114,6 +118,120 @@ impl From<TopologyLevel> for Path {
             TopologyLevel::System => Self::Sys,
         }
     }
+}
+
+/// A GPU that CUDA shows to this process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CudaGpu {
+    /// Its number for CUDA.
+    pub index: usize,
+    /// Its number for the driver, which [`Report`] uses; an instance of a GPU (MIG) has none.
+    pub driver_index: Option<u32>,
+    pub name: String,
+    pub total_mib: u64,
+    pub free_mib: u64,
+    /// Whether it has units for bf16: Ampere was the first.
+    pub has_bf16: bool,
+}
+
+/// GPUs that CUDA shows to this process, as the driver alone knows them. It is asked at the first use.
+#[derive(Default)]
+pub struct DriverGpus(OnceCell<Result<Vec<CudaGpu>, String>>);
+
+impl DriverGpus {
+    pub fn get(&self, index: usize) -> Option<&CudaGpu> {
+        self.all().ok()?.get(index)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all().map_or(0, <[CudaGpu]>::len)
+    }
+
+    fn all(&self) -> Result<&[CudaGpu], &str> {
+        let gpus = || Nvml::init().map_err(|error| no_gpu(&error)).and_then(|nvml| cuda_gpus(&nvml));
+        self.0.get_or_init(gpus).as_deref().map_err(String::as_str)
+    }
+}
+
+impl Gpus for DriverGpus {
+    fn count(&self) -> anyhow::Result<usize> {
+        match self.all() {
+            Ok([]) => bail!("the NVIDIA driver offers no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+            Ok(gpus) => Ok(gpus.len()),
+            Err(reason) => bail!("{reason}"),
+        }
+    }
+
+    fn name(&self, index: usize) -> anyhow::Result<String> {
+        Ok(self.get(index).context("there is no such GPU")?.name.clone())
+    }
+}
+
+/// A device as `CUDA_VISIBLE_DEVICES` names it.
+#[derive(Clone, Debug, PartialEq)]
+enum Visible {
+    /// The driver's number of a GPU.
+    Gpu(u32),
+    /// The UUID of an instance of one (MIG).
+    Instance(String),
+}
+
+fn cuda_gpus(nvml: &Nvml) -> Result<Vec<CudaGpu>, String> {
+    let count = nvml.device_count().map_err(|error| no_gpu(&error))?;
+    let uuid = |index| nvml.device_by_index(index).and_then(|gpu| gpu.uuid()).unwrap_or_default();
+    let uuids: Vec<String> = (0..count).map(uuid).collect();
+    let listed = env::var("CUDA_VISIBLE_DEVICES").ok();
+    let gpus = visible(listed.as_deref(), &uuids).into_iter().enumerate();
+    Ok(gpus.map_while(|(index, device)| cuda_gpu(nvml, index, &device).ok()).collect())
+}
+
+/// Devices in the order in which CUDA numbers them, given `CUDA_VISIBLE_DEVICES` and the UUIDs of all GPUs by PCI address:
+/// the program has CUDA count by address too, unless `CUDA_DEVICE_ORDER` is set. After `_parse_visible_devices` of
+/// PyTorch's `torch/cuda/__init__.py`: the list ends at the first entry that is none, and one that is there twice empties it.
+fn visible(listed: Option<&str>, uuids: &[String]) -> Vec<Visible> {
+    let Some(listed) = listed else { return (0..uuids.len() as u32).map(Visible::Gpu).collect() };
+    let mut devices = Vec::new();
+    for entry in listed.split(',').map(str::trim) {
+        let Some(device) = listed_device(entry, listed.trim_start(), uuids) else { break };
+        if devices.contains(&device) {
+            return Vec::new();
+        }
+        devices.push(device);
+    }
+    if matches!(devices[..], [Visible::Instance(_), ..]) {
+        devices.truncate(1); // CUDA shows one instance to a process
+    }
+    devices
+}
+
+/// All entries are of the kind of the first: numbers, UUIDs of GPUs, or of instances.
+fn listed_device(entry: &str, listed: &str, uuids: &[String]) -> Option<Visible> {
+    if listed.starts_with("MIG-") {
+        return entry.starts_with("MIG-").then(|| Visible::Instance(entry.to_owned()));
+    }
+    let mut alike = (0..uuids.len() as u32).filter(|&gpu| uuids[gpu as usize].starts_with(entry));
+    if listed.starts_with("GPU-") {
+        // The beginning of a UUID will do, where it is of one GPU only.
+        let gpu = alike.next().filter(|_| entry.starts_with("GPU-") && alike.next().is_none());
+        return gpu.map(Visible::Gpu);
+    }
+    // As `strtoul` reads: digits, whatever stands behind them.
+    let digits = entry.strip_prefix('+').unwrap_or(entry);
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    let gpu: u32 = digits[..end].parse().ok()?;
+    ((gpu as usize) < uuids.len()).then_some(Visible::Gpu(gpu))
+}
+
+fn cuda_gpu(nvml: &Nvml, index: usize, visible: &Visible) -> Result<CudaGpu, NvmlError> {
+    let (device, driver_index) = match visible {
+        Visible::Gpu(gpu) => (nvml.device_by_index(*gpu)?, Some(*gpu)),
+        Visible::Instance(uuid) => (nvml.device_by_uuid(uuid.as_str())?, None),
+    };
+    let memory = device.memory_info()?;
+    // Instances do not tell; GPUs that have any are at least Ampere.
+    let has_bf16 = device.cuda_compute_capability().map_or(driver_index.is_none(), |capability| capability.major >= 8);
+    let (total_mib, free_mib) = (memory.total / MIB, memory.free / MIB);
+    Ok(CudaGpu { index, driver_index, name: device.name()?, total_mib, free_mib, has_bf16 })
 }
 
 /// Asks the system and the driver.
@@ -212,6 +330,38 @@ mod tests {
         assert_eq!(kib_field(meminfo, "MemTotal"), Some(16_384_000 * 1024));
         assert_eq!(kib_field(meminfo, "MemAvailable"), None);
         assert_eq!(kib_field(meminfo, "HugePages_Total"), None);
+    }
+
+    /// Truth: what PyTorch's `_parse_visible_devices` and `_device_count_nvml` make of the same lists.
+    #[test]
+    fn visible_devices_are_those_of_cuda() {
+        let uuids = ["GPU-aa11", "GPU-aa22", "GPU-bb33"].map(String::from);
+        let seen = |listed: &str| -> Vec<u32> {
+            let gpu = |device| if let Visible::Gpu(gpu) = device { gpu } else { panic!("{device:?}") };
+            visible(Some(listed), &uuids).into_iter().map(gpu).collect()
+        };
+        assert_eq!(visible(None, &uuids), [0, 1, 2].map(Visible::Gpu));
+        for (listed, gpus) in [
+            ("2,0", &[2, 0][..]),
+            (" 1 , 2", &[1, 2]),
+            ("1gpu2,2ampere", &[1, 2]),
+            ("", &[]),
+            ("-1", &[]),
+            ("NoDevFiles", &[]),
+            ("0,3,1", &[0]),
+            ("0,-1,1", &[0]),
+            ("0,0", &[]),
+            ("0,GPU-bb33", &[0]),
+            ("GPU-bb33,GPU-aa1", &[2, 0]),
+            ("GPU-aa", &[]),
+            ("GPU-bb33,1", &[2]),
+            ("GPU-bb33,GPU-bb", &[]),
+            ("GPU-aa11,GPU-cc", &[0]),
+        ] {
+            assert_eq!(seen(listed), gpus, "{listed}");
+        }
+        let instances = visible(Some("MIG-1,MIG-2"), &uuids);
+        assert_eq!(instances, [Visible::Instance("MIG-1".into())]);
     }
 
     /// Holds on every machine: either GPUs, or why there are none.

@@ -4,3 +4,4 @@ pub mod check;
 pub mod devices;
 pub mod report;
 pub mod sample_corpus;
+pub mod validate;

@@ -1,0 +1,21 @@
+//! Flags of `myxtts align`.
+
+use crate::flags::DataFlags;
+use std::path::PathBuf;
+
+/// Find which frames belong to each token, once and for all clips, so that training need not search any more
+/// (`train --durations frozen`). Settings are those that the checkpoint was trained with, unless others are given.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A voice that was trained for a while: a checkpoint, or a folder of them
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: PathBuf,
+    #[command(flatten)]
+    pub data: DataFlags,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,19 @@
+//! `myxtts bench`: one file for each of its own commands.
+
+pub mod pipeline;
+pub mod synth;
+
+/// Measure the training pipeline, or speaking, on this machine. Nothing is saved.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub what: What,
+}
+
+#[derive(clap::Subcommand)]
+pub enum What {
+    /// How busy the model device is kept, and what stands in the way
+    Pipeline(Box<pipeline::Args>),
+    /// How fast a voice speaks: real-time factor, first sound, many texts at once
+    Synth(synth::Args),
+}

@@ -1,0 +1,26 @@
+//! Flags that several commands have in common.
+
+mod flow;
+mod layout;
+mod run;
+mod simulate;
+mod tune;
+mod voice;
+
+pub use flow::FlowFlags;
+pub use layout::Layout;
+pub use run::{DataFlags, RunFlags};
+pub use simulate::SimulateFlags;
+pub use tune::TuneFlags;
+pub use voice::VoiceFlags;
+
+use std::ops::RangeInclusive;
+
+/// Parser of a flag that takes numbers of a range.
+pub(crate) fn within(range: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+        let (low, high) = (range.start(), range.end());
+        if range.contains(&value) { Ok(value) } else { Err(format!("accepted: {low} to {high}")) }
+    }
+}

@@ -1,0 +1,67 @@
+//! `myxtts sample-corpus`: a small corpus to try everything with.
+
+use crate::{INTERRUPTED, print_line, progress};
+use host::tools::sample_corpus::{self, Options, Voice};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// Make a small corpus of spoken sentences, in the LJSpeech layout
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folder to make
+    dir: PathBuf,
+    /// Number of clips
+    #[arg(long, value_name = "N", default_value_t = Options::default().clips)]
+    clips: usize,
+    /// Which sentences; the same seed gives the same corpus
+    #[arg(long, default_value_t = Options::default().seed)]
+    seed: u64,
+    /// Sample rate of the clips
+    #[arg(long, value_name = "HZ", default_value_t = Options::default().rate_hz)]
+    sample_rate: u32,
+    /// Who speaks: auto takes espeak-ng where it is installed
+    #[arg(long, value_enum, default_value = "auto")]
+    voice: Speaker,
+    /// Rename a folder that holds other files, and take its place
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, clap::ValueEnum)]
+enum Speaker {
+    Auto,
+    Espeak,
+    Formant,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { dir, clips, seed, sample_rate: rate_hz, voice, force } = args;
+    let voice = match voice {
+        Speaker::Auto => Voice::Auto,
+        Speaker::Espeak => Voice::Espeak,
+        Speaker::Formant => Voice::Formant,
+    };
+    let options = Options { clips, seed, rate_hz, voice };
+    if sample_corpus::is_written(&dir, &options)? {
+        print_line(format!("{}: already there, {clips} clips with these options", dir.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if force && let Some(aside) = sample_corpus::set_aside(&dir)? {
+        print_line(format!("{}: moved to {}", dir.display(), aside.display()))?;
+    }
+    let stop = progress::stop_flag(progress::exit)?;
+    let bar = progress::bar(clips as u64, "speaking");
+    let made = sample_corpus::write(&dir, &options, &|done| {
+        bar.set_position(done as u64);
+        if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    bar.finish_and_clear();
+    if let Err(sample_corpus::Error::Interrupted) = made {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let voice = made?;
+    print_line(format!("{}: {clips} clips at {rate_hz} Hz, {voice} voice", dir.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! Flags of `myxtts train`.
+
+use crate::flags::RunFlags;
+use std::path::PathBuf;
+
+/// Train a voice from a corpus. Flags win over the config file, and that over the presets.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub run: RunFlags,
+    /// Where checkpoints go
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint_dir: Option<PathBuf>,
+    /// Go on from the newest checkpoint
+    #[arg(long, conflicts_with_all = ["reset_training", "init_from"])]
+    pub resume: bool,
+    /// Start over; earlier checkpoints are moved aside, not deleted
+    #[arg(long)]
+    pub reset_training: bool,
+    /// Start with the weights of another run, by name: a checkpoint, a folder of them, or a safetensors file
+    #[arg(long, value_name = "PATH")]
+    pub init_from: Option<PathBuf>,
+
+    /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
+    #[arg(long, value_name = "DIR")]
+    pub tensorboard_log_dir: Option<PathBuf>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    pub json: bool,
+}

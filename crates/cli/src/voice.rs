@@ -1,0 +1,63 @@
+//! Flags of `myxtts voice`: voices by example, in files.
+
+use crate::flags::within;
+use std::path::PathBuf;
+
+/// Where voices are kept and looked for by name.
+pub const FOLDER: &str = "voices";
+const JSON: &str = "Print it as JSON";
+
+/// Make, list and mix voices: small files that say how a speaker sounds, for one model.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub what: What,
+}
+
+#[derive(clap::Subcommand)]
+pub enum What {
+    /// From recordings of one speaker, any words
+    Make {
+        /// The model that shall speak: a checkpoint, or a folder of them
+        #[arg(long, value_name = "DIR")]
+        checkpoint: PathBuf,
+        /// WAV, FLAC, MP3 or OGG; several are averaged
+        #[arg(required = true, value_name = "RECORDING")]
+        recordings: Vec<PathBuf>,
+        /// File to write, or a name in `voices/` [default: named after the first recording]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// auto, cpu, cuda or cuda:N
+        #[arg(long, default_value = "auto")]
+        device: String,
+        #[arg(long, help = JSON)]
+        json: bool,
+    },
+    /// The voices in a folder
+    List {
+        #[arg(default_value = FOLDER, value_name = "DIR")]
+        folder: PathBuf,
+        #[arg(long, help = JSON)]
+        json: bool,
+    },
+    /// What is in a voice file
+    Info {
+        /// Its file, or its name in `voices/`
+        voice: PathBuf,
+        #[arg(long, help = JSON)]
+        json: bool,
+    },
+    /// One between two others, of the same model
+    Mix {
+        a: PathBuf,
+        b: PathBuf,
+        /// 0 is the first, 1 the second
+        #[arg(long, default_value_t = 0.5, value_parser = within(0.0..=1.0))]
+        weight: f64,
+        /// File to write, or a name in `voices/`
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        #[arg(long, help = JSON)]
+        json: bool,
+    },
+}

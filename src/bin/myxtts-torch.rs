@@ -1,0 +1,7 @@
+//! What `myxtts` becomes for a command that computes with tensors.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    myxtts::commands::main()
+}

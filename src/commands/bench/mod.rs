@@ -1,0 +1,14 @@
+//! `myxtts bench`: one file for each of its own commands.
+
+mod pipeline;
+mod synth;
+
+use cli::bench::{Args, What};
+use std::process::ExitCode;
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        What::Pipeline(args) => pipeline::run(args),
+        What::Synth(args) => synth::run(args),
+    }
+}

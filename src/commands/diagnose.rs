@@ -1,0 +1,100 @@
+//! `myxtts diagnose`
+
+use super::bench_setup::BenchSetup;
+use crate::feed::Roles;
+use crate::tools::diagnose::{self, Before, Disk};
+use crate::tools::measure::{self, Measured};
+use crate::tools::verdict::of_error;
+use anyhow::Result;
+use cli::diagnose::Args;
+use cli::{finish, say};
+use host::config::{Config, Overrides, devices};
+use host::corpus;
+use host::simulate::Delays;
+use host::tools::report::{Finding, Report, Section};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tch::Device;
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let report = examine(args.run.resolve(Overrides::default())?, args.simulate.delays()?, args.num_steps)?;
+    finish(&report, args.json)
+}
+
+/// The machine, then a short run on it.
+pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
+    // Before anything of this program is on a GPU or a core.
+    let before = Before::look();
+    let host = diagnose::look_at_host(&before.survey.cpu);
+    let training = &config.training;
+    let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
+    // Nobody who asks for the CPU wants to hear why a GPU cannot be used.
+    let on_cpu = training.device == "cpu" && training.data_gpu.is_none();
+    let usable = if on_cpu { Ok(()) } else { torchx::cuda::load().map_err(|error| error.to_string()) };
+    let roles = Roles::resolve(training);
+    let wanted = roles.as_ref().map_or(vec![], |roles| gpus(roles, &before));
+    let mut sections = diagnose::look_at_gpus(&before, &wanted, asked_for, usable);
+    sections.push(host);
+    let disk = config.data.dataset_path.is_some().then(|| disk(&config)).transpose()?.flatten();
+    let mut measured = None;
+    match (roles, &config.data.dataset_path) {
+        // No GPU at all is told already.
+        (Err(_), _) if before.survey.reason.is_some() => {}
+        (Err(error), _) => sections.push(ended(error)?),
+        (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
+        (Ok(_), Some(_)) => match short_run(config, delays, steps) {
+            Ok(run) => measured = Some(run),
+            Err(error) => sections.push(ended(error)?),
+        },
+    }
+    Ok(diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before })))
+}
+
+fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
+    let stand = BenchSetup::with_config(config, delays)?;
+    stand.bar.set_length(steps * 3 / 2);
+    let measured = measure::run(&stand.context(), steps);
+    stand.bar.finish_and_clear();
+    measured
+}
+
+/// Want of memory and absent GPUs are findings; the rest are errors of this command.
+fn ended(error: anyhow::Error) -> Result<Section> {
+    let no_gpu = error.downcast_ref::<devices::Error>().filter(|error| error.is_no_gpu());
+    let no_run = |error: &devices::Error| {
+        Finding::problem("no-run", 1.0, error.to_string(), "`myxtts devices` shows what is there")
+    };
+    match of_error(&error, true).or_else(|| no_gpu.map(no_run)) {
+        Some(finding) => Ok(Section { findings: vec![finding], ..Section::new("The run") }),
+        None => Err(error),
+    }
+}
+
+/// GPUs of the run under the driver's numbers, the model's first. CUDA may number them otherwise; addresses agree.
+fn gpus(roles: &Roles, before: &Before) -> Vec<u32> {
+    let index = |device: Device| {
+        let address = torchx::cuda::facts(device).ok()?.pci_bus_id.to_lowercase();
+        before
+            .survey
+            .gpus
+            .iter()
+            .find(|gpu| gpu.pci.as_deref().is_some_and(|pci| is_same(pci, &address)))
+            .map(|gpu| gpu.index)
+    };
+    let mut gpus: Vec<u32> = [roles.model, roles.data].into_iter().filter_map(index).collect();
+    gpus.dedup();
+    gpus
+}
+
+/// Some write the domain with four digits, some with eight.
+fn is_same(a: &str, b: &str) -> bool {
+    a.ends_with(b) || b.ends_with(a)
+}
+
+fn disk(config: &Config) -> Result<Option<Disk>> {
+    let Some(path) = &config.data.dataset_path else { return Ok(None) };
+    let corpus = corpus::read(path, &corpus::Options::of(&config.data)?)?;
+    let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();
+    Ok(diagnose::look_at_disk(&recordings))
+}

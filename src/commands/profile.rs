@@ -1,0 +1,70 @@
+//! `myxtts profile`
+
+use super::bench_setup::BenchSetup;
+use crate::tools::measure::{self, Measured};
+use crate::tools::verdict::{Thresholds, of_error};
+use crate::tools::{profile, timeline::Timeline};
+use anyhow::{Context, Result};
+use cli::profile::Args;
+use cli::{finish, say};
+use host::tools::report::{Report, Section};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let stand = BenchSetup::prepare(&args.run, args.simulate.delays()?)?;
+    let context = stand.context();
+    stand.bar.set_length(args.num_steps * 3 / 2);
+    let measured = measure::run(&context, args.num_steps);
+    stand.bar.finish_and_clear();
+    let mut report = match measured {
+        Ok(measured) => {
+            write_pictures(args, &measured)?;
+            profile::report(&measured, &Thresholds::default())
+        }
+        Err(error) => failed(error, stand.config.training.enable_memory_isolation)?,
+    };
+    if args.overhead && !report.figures.is_null() {
+        report = profile::with_overhead(report, measure::overhead(&context, args.num_steps)?);
+    }
+    finish(&report, args.json)
+}
+
+/// A run that ended for want of memory is an answer; any other error is one.
+fn failed(error: anyhow::Error, caps: bool) -> Result<Report> {
+    let Some(finding) = of_error(&error, caps) else { return Err(error) };
+    let section = Section { findings: vec![finding], ..Section::new("The run ended") };
+    Ok(Report { sections: vec![section], ..Report::new("no step was measured") })
+}
+
+/// Writes the trace and the picture that were asked for.
+fn write_pictures(args: &Args, measured: &Measured) -> Result<()> {
+    let Measured { timeline, .. } = measured;
+    if let Some(path) = &args.trace {
+        write(path, serde_json::to_string(&timeline.trace())?)?;
+        say(format!("trace: {} (open it at https://ui.perfetto.dev)", path.display()));
+    }
+    if let Some(path) = &args.picture {
+        write(path, picture(timeline, measured).context("no step was measured")?)?;
+        say(format!("picture: {}", path.display()));
+    }
+    Ok(())
+}
+
+fn picture(timeline: &Timeline, measured: &Measured) -> Option<String> {
+    let setup = &measured.setup;
+    timeline.svg(&format!(
+        "{} model, {} frames a batch: {:.1} ms a step, readiness {:.1} %, {} workers, ring of {}",
+        setup.model_size,
+        setup.frames_per_batch,
+        measured.step_ms.mean,
+        measured.readiness * 100.0,
+        setup.workers,
+        setup.slots
+    ))
+}
+
+fn write(path: &Path, text: String) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
+}

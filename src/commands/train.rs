@@ -1,0 +1,157 @@
+//! `myxtts train`, and what `myxtts train-vocoder` has in common with it.
+
+use super::stop_flag;
+use crate::checkpoint::Source;
+use crate::checkpoint::{self, Checkpoint, RunKind};
+use crate::feed::{self, Caps, Roles};
+use crate::run::{RunContext, activation_kind};
+use crate::train::{self, Outcome, OutputFolder, Start};
+use anyhow::Result;
+use cli::train::Args;
+use cli::{INTERRUPTED, print_line, progress, say};
+use host::config::{Config, Overrides};
+use host::dataset::{self, KnownTokenizer, TrainingData};
+use host::error::hinted;
+use host::simulate::Hook;
+use std::process::ExitCode;
+use std::time::Instant;
+use tch::Kind;
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let began = Instant::now();
+    train(args, resolve(args)?, RunKind::Voice, None, began)
+}
+
+/// Settings of the run, with what these commands set beyond its flags.
+pub fn resolve(args: &Args) -> Result<Config> {
+    let mut flags = Overrides::default();
+    flags
+        .set("training.checkpoint_dir", args.checkpoint_dir.as_ref())
+        .set("training.tensorboard_log_dir", args.tensorboard_log_dir.as_ref());
+    args.run.resolve(flags)
+}
+
+/// Trains a voice, or a vocoder on the frames of recordings or of `voice`.
+pub fn train(
+    args: &Args,
+    config: Config,
+    kind: RunKind,
+    voice: Option<&Checkpoint>,
+    began: Instant,
+) -> Result<ExitCode> {
+    if config.training.deterministic_kernels {
+        torchx::require_deterministic()?;
+    }
+    let stop = stop_flag()?;
+    let start = start(args, &config, kind)?;
+    let roles = Roles::resolve(&config.training)?;
+    let caps = Caps::apply(&config.training, roles)?;
+    let place = OutputFolder::open(&config.training)?;
+
+    let bar = progress::bar(0, "preparing");
+    let known = voice.map_or_else(|| start.known(), |voice| KnownTokenizer::Exactly(&voice.tokenizer));
+    let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop, &Hook::NONE);
+    bar.finish_and_clear();
+    let data = data?;
+    describe(&config, &data, roles, caps);
+    if args.reset_training
+        && let Some(aside) = checkpoint::set_aside(&config.training.checkpoint_dir)?
+    {
+        say(format!("earlier checkpoints are in {}", aside.display()));
+    }
+
+    let bar = progress::status("training");
+    let context =
+        RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
+    let outcome = match kind {
+        RunKind::Voice => train::train(&context, place, start),
+        RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
+    };
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    print(&outcome, args.json)?;
+    Ok(match outcome.interrupted {
+        true => ExitCode::from(INTERRUPTED),
+        false if data.findings.is_empty() && outcome.failures.is_empty() => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// What to begin with. A folder that holds checkpoints is never overwritten without a word.
+fn start(args: &Args, config: &Config, kind: RunKind) -> Result<Start> {
+    let folder = &config.training.checkpoint_dir;
+    let fresh = || match &args.init_from {
+        None => Ok(Start::Fresh),
+        Some(path) => Ok(Start::From(Source::open(path.clone())?)),
+    };
+    if args.reset_training {
+        return fresh();
+    }
+    let newest = Checkpoint::newest(folder)?;
+    match (newest, args.resume) {
+        (Some(checkpoint), true) => {
+            let checkpoint = checkpoint.of_kind(kind)?;
+            checkpoint::same_network(config, &checkpoint)?;
+            say(format!("going on from {}", checkpoint.folder().display()));
+            Ok(Start::Resume(Box::new(checkpoint)))
+        }
+        (None, true) => Err(hinted(
+            format!("{}: no checkpoint to resume", folder.display()),
+            "leave out --resume to start, or name the folder with --checkpoint-dir",
+        )),
+        (Some(checkpoint), false) => Err(hinted(
+            format!("{}: holds a run at step {}", folder.display(), checkpoint.state.step),
+            "--resume goes on with it, --reset-training starts over, --checkpoint-dir chooses another folder",
+        )),
+        (None, false) => fresh(),
+    }
+}
+
+/// What is about to happen, on stderr.
+fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
+    data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
+    if let (false, Some(corpus)) = (data.findings.is_empty(), &config.data.dataset_path) {
+        say(format!("hint: `myxtts check {}` lists every problem of the corpus", corpus.display()));
+    }
+    let clips = data.train.lengths().len();
+    let minutes = data.train.seconds(config.data.sample_rate) / 60.0;
+    let held_out = data.validation.as_ref().map_or(0, |set| set.lengths().len());
+    let form = if data.budget.padded { "padded" } else { "packed" };
+    say(format!("{clips} clips to train on ({minutes:.1} min), {held_out} held out"));
+    say(format!("batches: {form}, {} frames and {} tokens each", data.budget.frames, data.budget.tokens));
+    let precision = match activation_kind(&config.training, roles.model) {
+        Ok(Kind::BFloat16) => "bf16",
+        Ok(Kind::Half) => "f16",
+        _ => "f32",
+    };
+    say(format!("devices: data on {}, model on {}, {precision}", feed::name(roles.data), feed::name(roles.model)));
+    if config.training.enable_memory_isolation {
+        say(caps.to_string());
+    }
+}
+
+fn print(outcome: &Outcome, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_line(serde_json::to_string_pretty(outcome)?)?);
+    }
+    let Outcome { step, .. } = outcome;
+    let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
+    let (first, last, held_out) = (outcome.first_loss, outcome.last_loss, outcome.validation_loss);
+    match (outcome.interrupted, first) {
+        (_, None) => print_line(format!("already at step {step}: raise --steps or --epochs to go on"))?,
+        (true, _) => print_line(format!("stopped at step {step}; go on with the same command and --resume"))?,
+        (false, _) => print_line(format!("done at step {step}"))?,
+    }
+    if first.is_some() {
+        print_line(format!("loss:        {} → {}, held out {}", loss(first), loss(last), loss(held_out)))?;
+    }
+    for failure in &outcome.failures {
+        print_line(format!("left out:    {failure}"))?;
+    }
+    print_line(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
+    if let Some(best) = outcome.best.as_ref().filter(|best| best.step < *step) {
+        let (path, loss, since) = (best.checkpoint.display(), best.validation_loss, step - best.step);
+        print_line(format!("best:        {path}, held out {loss:.3}; {since} steps since then have not lowered it"))?;
+    }
+    Ok(print_line(format!("TensorBoard: {}", outcome.log_dir.display()))?)
+}

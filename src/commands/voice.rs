@@ -1,0 +1,116 @@
+//! `myxtts voice`: voices by example, in files.
+
+use crate::checkpoint::voice::{VoiceFile, short};
+use crate::feed::Roles;
+use crate::synth::Synthesizer;
+use anyhow::{Context, Result};
+use cli::voice::{Args, FOLDER, What};
+use cli::{print_line, say};
+use host::error::{WithHint, hinted};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXTENSION: &str = "safetensors";
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.what {
+        What::Make { checkpoint, recordings, output, device, json } => {
+            let path =
+                output.map_or_else(|| named(recordings[0].file_stem().unwrap_or_default().as_ref()), |p| place(&p));
+            let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;
+            let heard = synthesizer.hear(&recordings)?;
+            heard.notes.iter().for_each(|note| say(format!("note: {note}")));
+            let model = synthesizer.model().context("this model was trained without references")?;
+            let voice = VoiceFile { latents: heard.latents, model, seconds: Some(heard.seconds) };
+            write(&voice, &path)?;
+            print(&path, &voice, json)?;
+        }
+        What::List { folder, json } => list(&folder, json)?,
+        What::Info { voice, json } => {
+            let path = find(&voice);
+            print(&path, &VoiceFile::read(&path)?, json)?;
+        }
+        What::Mix { a, b, weight, output, json } => {
+            let (a_path, b_path) = (find(&a), find(&b));
+            let (a, b) = (VoiceFile::read(&a_path)?, VoiceFile::read(&b_path)?);
+            if a.model != b.model {
+                let (one, other) = (a_path.display(), b_path.display());
+                let fact = format!("{one} is a voice of model {}, {other} of {}", short(a.model), short(b.model));
+                return Err(hinted(fact, "only voices of one model can be mixed"));
+            }
+            let path = place(&output);
+            let mixed = a.mixed(&b, weight);
+            write(&mixed, &path)?;
+            print(&path, &mixed, json)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A voice by its path, or by its name in `voices/`.
+pub fn find(name: &Path) -> PathBuf {
+    if name.exists() { name.into() } else { Some(place(name)).filter(|path| path.exists()).unwrap_or(name.into()) }
+}
+
+/// A bare name is one in `voices/`.
+fn place(name: &Path) -> PathBuf {
+    if name.components().count() == 1 && name.extension().is_none() { named(name) } else { name.into() }
+}
+
+fn named(name: &Path) -> PathBuf {
+    Path::new(FOLDER).join(format!("{}.{EXTENSION}", name.display()))
+}
+
+/// Under a temporary name first: a voice is either whole or not there.
+fn write(voice: &VoiceFile, path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
+    let partial = folder.join(format!(".voice.{}.partial", std::process::id()));
+    voice.write(&partial)?;
+    fs::rename(&partial, path).with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+fn print(path: &Path, voice: &VoiceFile, json: bool) -> Result<()> {
+    Ok(print_line(if json { format!("{:#}", as_json(path, voice)) } else { as_text(path, voice) })?)
+}
+
+fn as_text(path: &Path, voice: &VoiceFile) -> String {
+    let size = voice.latents.size();
+    let from =
+        voice.seconds.map_or("made of others, or of a whole corpus".into(), |s| format!("from {s:.1} s of speech"));
+    format!("{}: {} × {} latents of model {}, {from}", path.display(), size[1], size[2], short(voice.model))
+}
+
+fn as_json(path: &Path, voice: &VoiceFile) -> serde_json::Value {
+    let size = voice.latents.size();
+    json!({
+        "voice": path, "latents": size[1], "width": size[2], "model": voice.model.to_hex().as_str(),
+        "seconds": voice.seconds,
+    })
+}
+
+fn list(folder: &Path, json: bool) -> Result<()> {
+    let missing = || format!("{}: no such folder", folder.display());
+    let entries = fs::read_dir(folder).hint("`myxtts voice make` makes voices").with_context(missing)?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    files.sort();
+    let voices: Vec<(PathBuf, Result<VoiceFile>)> =
+        files.into_iter().map(|path| (path.clone(), VoiceFile::read(&path))).collect();
+    if json {
+        let all: Vec<_> = voices.iter().filter_map(|(path, v)| v.as_ref().ok().map(|v| as_json(path, v))).collect();
+        return Ok(print_line(format!("{:#}", json!({ "voices": all })))?);
+    }
+    for (path, voice) in &voices {
+        print_line(match voice {
+            Ok(voice) => as_text(path, voice),
+            Err(error) => error.to_string(),
+        })?;
+    }
+    if voices.is_empty() {
+        say(format!("{}: no voices in it", folder.display()));
+    }
+    Ok(())
+}
