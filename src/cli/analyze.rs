@@ -5,7 +5,7 @@ use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
 use super::within;
-use crate::tools::analyze::{self, Options, StepTime};
+use crate::tools::analyze::{self, AnalyzeOptions, StepTime};
 use anyhow::Result;
 use host::corpus;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let path = stand.config.data.dataset_path.as_deref().expect("it was prepared from there");
     let corpus = corpus::read(path, &corpus::Options::of(&stand.config.data)?)?;
-    let options = Options { seconds: args.seconds, clips: args.clips.into() };
+    let options = AnalyzeOptions { seconds: args.seconds, clips: args.clips.into() };
     let analysis = analyze::analyze(&context, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)
 }

@@ -6,8 +6,8 @@ use super::{print_line, say};
 use crate::feed::Roles;
 use crate::run::RunContext;
 use crate::synth::Synthesizer;
-use crate::tools::bench::{self, Report};
-use crate::tools::bench_synth;
+use crate::tools::bench_pipeline::{self, PipelineFigures};
+use crate::tools::bench_synth::{self, SpeechFigures};
 use anyhow::Result;
 use clap::ValueEnum;
 use host::config::{Config, Overrides, Size};
@@ -97,7 +97,7 @@ fn synth(args: &SynthArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn speech_table(report: &bench_synth::Report) -> String {
+fn speech_table(report: &SpeechFigures) -> String {
     let [factor, first, batch] = bench_synth::goals(report);
     let verdict = |goal: Option<(String, bool)>| {
         goal.map_or("– | –".into(), |(goal, good)| format!("{goal} | {}", if good { "yes" } else { "no" }))
@@ -140,7 +140,7 @@ fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
     let mut slow = stand.config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
     if args.headspace {
-        let ms = bench::headspace(&context, args.num_steps);
+        let ms = bench_pipeline::headspace(&context, args.num_steps);
         bar.finish_and_clear();
         print_line(if args.json {
             json!({ "headspace_ms": ms? }).to_string()
@@ -149,7 +149,7 @@ fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = bench::pipeline(&context, &RunContext { config: &slow, ..context }, args.num_steps);
+    let report = bench_pipeline::measure(&context, &RunContext { config: &slow, ..context }, args.num_steps);
     bar.finish_and_clear();
     let report = report?;
     match args.json {
@@ -160,7 +160,7 @@ fn pipeline(args: &PipelineArgs) -> Result<ExitCode> {
 }
 
 /// Figures beside what a pipeline should reach; on a machine without a GPU the goals are the same.
-fn table(report: &Report) -> String {
+fn table(report: &PipelineFigures) -> String {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let ms = |ms: f64| format!("{ms:.3} ms");
     let optional = |share: Option<f64>| share.map_or("–".into(), percent);

@@ -4,7 +4,7 @@ use super::bench_setup::BenchSetup;
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use crate::tools::configure::{self, HostLimit, Options, Tuned};
+use crate::tools::configure::{self, HostLimit, TuneOptions, Tuned};
 use anyhow::{Context, Result, bail};
 use host::corpus;
 use host::simulate::Delays;
@@ -80,7 +80,7 @@ impl TuneFlags {
     }
 
     pub fn search(&self, stand: &BenchSetup, verify: bool) -> Result<Tuned> {
-        let options = Options {
+        let options = TuneOptions {
             seconds: self.seconds.into(),
             trial_seconds: (f64::from(self.seconds) / 60.0).clamp(0.2, 3.0),
             trials: self.trials.into(),

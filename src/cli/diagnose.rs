@@ -4,9 +4,9 @@ use super::bench_setup::{BenchSetup, SimulateFlags};
 use super::profile::finish;
 use super::run_flags::RunFlags;
 use super::say;
-use crate::feed::Roles;
-use crate::tools::diagnose::{self, Before, Disk};
-use crate::tools::measure::{self, Measured};
+use crate::feed::{GpuAbsent, Roles};
+use crate::tools::diagnose::{self, DiskSpeed, MachineSurvey};
+use crate::tools::measure::{self, RunMeasurement};
 use crate::tools::verdict::of_error;
 use anyhow::Result;
 use host::config::{Config, Overrides};
@@ -42,8 +42,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// The machine, then a short run on it.
 pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
-    // Before anything of this program is on a GPU or a core.
-    let before = Before::look();
+    // MachineSurvey anything of this program is on a GPU or a core.
+    let before = MachineSurvey::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
     let training = &config.training;
     let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
@@ -69,7 +69,7 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
     Ok(diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before })))
 }
 
-fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
+fn short_run(config: Config, delays: Delays, steps: u64) -> Result<RunMeasurement> {
     let stand = BenchSetup::with_config(config, delays)?;
     stand.bar.set_length(steps * 3 / 2);
     let measured = measure::run(&stand.context(), steps);
@@ -80,21 +80,17 @@ fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
 /// Want of memory and absent GPUs are findings; the rest are errors of this command.
 fn ended(error: anyhow::Error) -> Result<Section> {
     let mut section = Section::new("The run");
-    let text = format!("{error:#}");
-    let no_gpu = text.contains("asks for GPU");
-    match of_error(&error, true) {
+    let absent =
+        |error: &GpuAbsent| Finding::problem("no-run", 1.0, error.to_string(), "`myxtts devices` shows what is there");
+    match of_error(&error).or_else(|| error.downcast_ref().map(absent)) {
         Some(finding) => section.findings.push(finding),
-        None if no_gpu => {
-            let fact = text.split("\nhint: ").next().unwrap_or_default().to_owned();
-            section.findings.push(Finding::problem("no-run", 1.0, fact, "`myxtts devices` shows what is there"));
-        }
         None => return Err(error),
     }
     Ok(section)
 }
 
 /// GPUs of the run under the driver's numbers, the model's first. CUDA may number them otherwise; addresses agree.
-fn gpus(roles: &Roles, before: &Before) -> Vec<u32> {
+fn gpus(roles: &Roles, before: &MachineSurvey) -> Vec<u32> {
     let index = |device: Device| {
         let address = torchx::cuda::facts(device).ok()?.pci_bus_id.to_lowercase();
         before
@@ -114,7 +110,7 @@ fn is_same(a: &str, b: &str) -> bool {
     a.ends_with(b) || b.ends_with(a)
 }
 
-fn disk(config: &Config) -> Result<Option<Disk>> {
+fn disk(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
     let corpus = corpus::read(path, &corpus::Options::of(&config.data)?)?;
     let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();

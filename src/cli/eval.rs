@@ -7,11 +7,13 @@ use super::{INTERRUPTED, print_line, progress, say};
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::synth::Synthesizer;
 use crate::tools::eval::{
-    self, Case, Choice, Clip, Folder, Manner, Part, Recogniser, Report, Settings, Spoken, Wanted,
+    self, Case, CorpusPart, EvaluatedClip, Evaluation, EvaluationFolder, EvaluationOptions, EvaluationSet, Recogniser,
+    SpeechMode, SpeechSettings, SpokenCase,
 };
 use anyhow::{Context, Result, bail};
 use host::config::{Config, Overrides};
 use host::corpus;
+use host::error::Explained;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,7 +36,7 @@ pub struct Args {
     layout: Layout,
     /// Which of its clips
     #[arg(long, value_enum, default_value = "auto")]
-    part: Part,
+    part: CorpusPart,
     /// Sentences to speak, at most
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -48,7 +50,7 @@ pub struct Args {
     /// with a path a line on standard input, and prints lines `path|text`
     #[arg(long, value_name = "COMMAND")]
     asr_command: Option<String>,
-    /// Folder for speech, pictures and report.json
+    /// EvaluationFolder for speech, pictures and report.json
     #[arg(short, long, value_name = "DIR", default_value = "eval")]
     output: PathBuf,
     /// Pictures of the worst sentences
@@ -74,13 +76,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let recogniser = args.asr_command.as_deref().map(Recogniser::new).transpose()?;
     let config = Checkpoint::open(args.voice.checkpoint())?.of_kind(RunKind::Voice)?.config;
-    let Choice { cases, notes } = args.choose(&config)?;
+    let EvaluationSet { cases, notes } = args.choose(&config)?;
     notes.iter().for_each(|note| say(format!("note: {note}")));
     let voice = args.voice.load()?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let manner = if args.copy { Manner::Copy } else { Manner::Speak(args.flow.options()) };
-    let settings = Settings::of(args.voice.checkpoint(), args.voice.vocoder(), args.voice.device()?, manner)?;
-    let mut folder = Folder::open(&args.output, &settings)?;
+    let manner = if args.copy { SpeechMode::Copy } else { SpeechMode::Speak(args.flow.options()) };
+    let settings = SpeechSettings::of(args.voice.checkpoint(), args.voice.vocoder(), args.voice.device()?, manner)?;
+    let mut folder = EvaluationFolder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();
     let speech = Speech { voice: &voice, manner };
@@ -97,22 +99,25 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
             return Ok(None);
         }
     }
-    let report = Report::of(clips, failures);
+    let report = Evaluation::of(clips, failures);
     let pictures = eval::pictures(&report, &folder, args.pictures)?;
     args.tell(&report, &folder, &pictures)?;
     Ok(Some(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 impl Args {
-    fn choose(&self, config: &Config) -> Result<Choice> {
+    fn choose(&self, config: &Config) -> Result<EvaluationSet> {
         let mut flags = Overrides::default();
         self.layout.set(&mut flags);
         let layout = corpus::Options::of(&Config::resolve(None, flags)?.data)?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        Choice::of(config, &Wanted { data: self.data.as_deref(), layout, part: self.part, limit, clone: self.clone })
+        EvaluationSet::of(
+            config,
+            &EvaluationOptions { data: self.data.as_deref(), layout, part: self.part, limit, clone: self.clone },
+        )
     }
 
-    fn tell(&self, report: &Report, folder: &Folder, pictures: &[PathBuf]) -> Result<()> {
+    fn tell(&self, report: &Evaluation, folder: &EvaluationFolder, pictures: &[PathBuf]) -> Result<()> {
         let json = serde_json::to_string_pretty(report)?;
         let path = folder.report();
         fs::write(&path, &json).with_context(|| format!("{}: cannot be written", path.display()))?;
@@ -120,7 +125,7 @@ impl Args {
             print_line(json)?;
             return Ok(());
         }
-        let Report { clips, failures, .. } = report;
+        let Evaluation { clips, failures, .. } = report;
         let seconds: f64 = clips.iter().map(|clip| clip.figures.spoken_seconds).sum();
         print_line(format!("{} sentences, {seconds:.0} s of speech", clips.len()))?;
         print_line(report.table())?;
@@ -133,7 +138,7 @@ impl Args {
 
 struct Speech<'a> {
     voice: &'a Synthesizer,
-    manner: Manner,
+    manner: SpeechMode,
 }
 
 impl Speech<'_> {
@@ -141,10 +146,10 @@ impl Speech<'_> {
     fn all(
         &self,
         cases: &[Case],
-        folder: &mut Folder,
+        folder: &mut EvaluationFolder,
         failures: &mut Vec<String>,
         stop: &AtomicBool,
-    ) -> Option<Vec<Spoken>> {
+    ) -> Option<Vec<SpokenCase>> {
         let bar = progress::bar(cases.len() as u64, "speaking");
         let (mut spoken, mut warm) = (Vec::new(), false);
         for case in cases {
@@ -160,8 +165,8 @@ impl Speech<'_> {
         Some(spoken)
     }
 
-    fn one(&self, case: &Case, folder: &mut Folder, warm: &mut bool) -> Result<Spoken> {
-        if let Manner::Speak(options) = self.manner
+    fn one(&self, case: &Case, folder: &mut EvaluationFolder, warm: &mut bool) -> Result<SpokenCase> {
+        if let SpeechMode::Speak(options) = self.manner
             && !std::mem::replace(warm, true)
         {
             // The first sentence pays for what is set up once; its time says nothing of the voice.
@@ -171,7 +176,12 @@ impl Speech<'_> {
     }
 }
 
-fn compare(spoken: &[Spoken], folder: &Folder, failures: &mut Vec<String>, stop: &AtomicBool) -> Option<Vec<Clip>> {
+fn compare(
+    spoken: &[SpokenCase],
+    folder: &EvaluationFolder,
+    failures: &mut Vec<String>,
+    stop: &AtomicBool,
+) -> Option<Vec<EvaluatedClip>> {
     let bar = progress::bar(spoken.len() as u64, "comparing");
     let compared = eval::compare(spoken, folder, &|done| bar.set_position(done as u64), stop);
     bar.finish_and_clear();
@@ -184,6 +194,5 @@ fn compare(spoken: &[Spoken], folder: &Folder, failures: &mut Vec<String>, stop:
 
 /// A failure on one line; its hint would be repeated for every clip.
 fn told(case: &Case, error: &anyhow::Error) -> String {
-    let text = format!("{}: {error:#}", case.utterance.id);
-    text.lines().next().unwrap_or_default().to_owned()
+    format!("{}: {}", case.utterance.id, Explained::of(error.as_ref()).fact)
 }

@@ -24,6 +24,6 @@ pub use features::{Features, Purpose};
 pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
 pub use producer::{COPIES_IN_FLIGHT, Delivery, Producer, Trace};
-pub use ring::{DATA_ROLE, Feed};
-pub use roles::{Roles, name};
+pub use ring::{Feed, OnDataDevice};
+pub use roles::{GpuAbsent, Roles, name};
 pub use route::Route;

@@ -19,7 +19,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Context of errors that come from making batches.
-pub const DATA_ROLE: &str = "making a batch on the data device";
+#[derive(Debug, thiserror::Error)]
+#[error("making a batch on the data device")]
+pub struct OnDataDevice;
 
 pub struct Feed {
     source: Source,
@@ -209,7 +211,7 @@ fn produce(mut producer: Producer, to_fill: &Receiver<Slot>, ready: &SyncSender<
                 let made = producer.fill(&mut slot)?;
                 Ok((slot, made))
             });
-            let made = made.map_err(anyhow::Error::from).flatten().context(DATA_ROLE);
+            let made = made.map_err(anyhow::Error::from).flatten().context(OnDataDevice);
             let failed = made.is_err();
             gauges.filled.fetch_add(1, Ordering::Relaxed);
             gauges.thread.done(1);

@@ -1,7 +1,8 @@
 //! Which device prepares batches and which one trains. Roles, not numbers: they may be two GPUs, one, or the CPU.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use host::config::{self, DataDevice};
+use host::error::{Hint, WithHint, hinted};
 use tch::Device;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,17 +29,35 @@ impl Roles {
             "auto" if torchx::cuda::is_available() => 0,
             "auto" => return Ok(Device::Cpu),
             "cuda" => 0,
-            name => name.strip_prefix("cuda:").and_then(|digits| digits.parse().ok()).with_context(|| {
-                format!("device `{name}` is not known\nhint: accepted are auto, cpu, cuda and cuda:N")
+            name => name.strip_prefix("cuda:").and_then(|digits| digits.parse().ok()).ok_or_else(|| {
+                hinted(format!("device `{name}` is not known"), "accepted are auto, cpu, cuda and cuda:N")
             })?,
         };
         gpu(index, "device")
     }
 }
 
-fn gpu(index: usize, key: &str) -> Result<Device> {
-    torchx::cuda::load().with_context(|| {
-        format!("{key} asks for GPU {index}, and no GPU can be used\nhint: `--device cpu` trains without one")
+/// The config asks for a GPU that this process cannot use.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} asks for GPU {index}{why}")]
+pub struct GpuAbsent {
+    /// The config key that asks for it.
+    key: &'static str,
+    index: usize,
+    why: String,
+    #[source]
+    hint: Hint,
+}
+
+fn gpu(index: usize, key: &'static str) -> Result<Device> {
+    torchx::cuda::load().map_err(|error| {
+        let (remedy, without) = (error.remedy(), "`--device cpu` trains without one");
+        let cause: Result<(), _> = Err(error);
+        let hint = match remedy {
+            Some(remedy) => cause.hint(remedy).hint(without),
+            None => cause.hint(without),
+        };
+        GpuAbsent { key, index, why: ", and no GPU can be used".into(), hint: hint.unwrap_err() }
     })?;
     let count = torchx::cuda::device_count();
     if index >= count {
@@ -46,7 +65,8 @@ fn gpu(index: usize, key: &str) -> Result<Device> {
             .map(|gpu| Ok(format!("{gpu}: {}", torchx::cuda::facts(Device::Cuda(gpu))?.name)))
             .collect::<Result<_, torchx::Error>>()?;
         let there = if names.is_empty() { "none".to_string() } else { names.join(", ") };
-        bail!("{key} asks for GPU {index}; GPUs that are there: {there}\nhint: `myxtts devices` shows them all");
+        let hint = Hint::new("`myxtts devices` shows them all");
+        return Err(GpuAbsent { key, index, why: format!("; GPUs that are there: {there}"), hint }.into());
     }
     Ok(Device::Cuda(index))
 }

@@ -14,7 +14,7 @@ mod vocoder;
 mod voice;
 
 pub use log::gpu_sampler;
-pub use memory::{Usage, Watch};
+pub use memory::{MemoryMonitor, MemoryUsage, OutOfMemory};
 pub use step::{Done, Learner, Step};
 pub use step_times::{Stages, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
