@@ -1,9 +1,9 @@
 //! What a run tells while it runs: figures for files, a line for the terminal, warnings for both.
 
 use super::memory::{MemoryMonitor, MemoryUsage};
-use super::metrics::Metrics;
+use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
-use super::step_times::{Stages, StepTimes};
+use super::step_times::{StageTimes, StepTimes};
 use super::{Outcome, note};
 use crate::feed::Feed;
 use crate::run::RunContext;
@@ -28,7 +28,7 @@ const USUAL_COLUMNS: usize = 80;
 
 /// Writes the figures of a run to its log files and shows the newest of them.
 pub struct Log<'a> {
-    pub metrics: Metrics,
+    pub metrics: MetricsWriter,
     config: &'a Config,
     bar: &'a ProgressBar,
     step_times: StepTimes,
@@ -65,7 +65,7 @@ impl<'a> Log<'a> {
         expected_steps: u64,
     ) -> Result<Self> {
         let config = context.config;
-        let mut metrics = Metrics::create(log_dir, resumed_at)?;
+        let mut metrics = MetricsWriter::create(log_dir, resumed_at)?;
         metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
         let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
         Ok(Log {
@@ -216,7 +216,7 @@ impl<'a> Log<'a> {
     }
 }
 
-fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
+fn stage_figures(stages: &StageTimes) -> Vec<(String, f64)> {
     let spreads = [
         ("stage/load_wait_ms", stages.load_wait_ms),
         ("stage/host_to_device_ms", stages.to_device_ms),

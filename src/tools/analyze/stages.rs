@@ -76,7 +76,7 @@ impl Clock {
         Clock { start: Instant::now(), seconds, turns: 0 }
     }
 
-    /// At least twice, so that there is something to compare.
+    /// Whether to measure once more: at least twice, so that there is something to compare.
     fn goes_on(&mut self) -> bool {
         self.turns += 1;
         self.turns <= 2 || (self.start.elapsed().as_secs_f64() < self.seconds && self.turns <= MOST_BATCHES)

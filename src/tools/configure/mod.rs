@@ -72,7 +72,7 @@ pub struct SettingComparison {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TwoGpus {
     pub count: usize,
-    /// From the times measured on one; absent on a CPU.
+    /// What two would bring, from the times measured on one; absent on a CPU.
     pub predicted: Option<Predicted>,
     /// Seconds of speech a second with a GPU for each role; absent where there is one.
     pub producer_consumer: Option<f64>,
@@ -154,7 +154,7 @@ fn size_reason(found: &SizeSearch, knee: &Trial, asked: usize) -> String {
     format!("{rate:.0} s of speech a second at {:.1} ms a step{memory}{beyond}{before}", knee.step_ms)
 }
 
-/// As many as leave each some reserve.
+/// Chooses as many workers as leave each some reserve.
 fn workers(config: &mut Config, chosen: &Trial) -> ChosenSetting {
     let cores = host::machine::cores();
     let batch_ms = chosen.step_ms / config.training.gradient_accumulation_steps as f64;
@@ -170,7 +170,7 @@ fn workers(config: &mut Config, chosen: &Trial) -> ChosenSetting {
     ChosenSetting::new("data.num_workers", number, reason)
 }
 
-/// Caps that the trial would have kept to, where they were left to the program.
+/// Chooses caps that the trial would have kept to, where they were left to the program.
 fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<ChosenSetting>) {
     let training = &mut config.training;
     let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed && context.caps.shared) else { return };

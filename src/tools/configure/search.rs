@@ -40,7 +40,7 @@ pub enum SearchEnd {
 /// Sizes of batches that were tried, and where that ended.
 #[derive(Debug)]
 pub struct SizeSearch {
-    /// In the order of their size.
+    /// Trials in the order of their size.
     pub trials: Vec<Trial>,
     /// The smallest that does not fit, and why.
     pub too_large: Option<(usize, String)>,

@@ -104,7 +104,7 @@ impl<'a> Trials<'a> {
         self.options.host_limit.filter(|_| !self.context.roles.model.is_cuda())
     }
 
-    /// Nothing where it does not fit or there is no time.
+    /// Runs other settings; nothing where they do not fit or there is no time.
     fn try_out(&self, context: &RunContext, config: &Config, like: &Trial) -> Result<Option<Trial>> {
         ensure!(!context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
         if self.is_late(like.wall_s) {
@@ -116,7 +116,7 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// Precision and graph capture, each the other way round.
+    /// Tries precision and graph capture, each the other way round.
     pub fn step_settings(
         &self,
         config: &mut Config,
@@ -187,7 +187,7 @@ impl<'a> Trials<'a> {
         Ok(Some(SettingComparison { setting: format!("cache_content ({} clips)", some.len()), kept, left }))
     }
 
-    /// Deeper queues while the step waits and they help.
+    /// Tries deeper queues while the step waits and they help.
     pub fn depths(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<ChosenSetting>) -> Result<()> {
         config.data.prefetch_buffer_size = Some(config.data.prefetch_depth());
         while chosen.readiness < READY && config.data.prefetch_depth() < DEEPEST {
@@ -208,7 +208,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// Which GPUs for which role.
+    /// Tries a GPU of its own for the data role.
     pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<ChosenSetting>) -> Result<TwoGpus> {
         let (count, roles) = (torchx::cuda::device_count(), self.context.roles);
         let Device::Cuda(model) = roles.model else {
@@ -241,7 +241,7 @@ impl<'a> Trials<'a> {
         Ok(TwoGpus { count, predicted, producer_consumer })
     }
 
-    /// As it was and as it is now.
+    /// Runs the settings as they were and as they are now.
     pub fn verify(&self, tuned: &Config) -> Result<(Option<Trial>, Trial)> {
         let seconds = 2.0 * self.options.trial_seconds;
         self.context.bar.set_message("verifying: before");

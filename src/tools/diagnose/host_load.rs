@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long the cores are watched before this program uses them.
 const LOOK: Duration = Duration::from_millis(800);
-/// Share of core time that others may use.
+/// Share of core time that other programs may use.
 const OTHERS: f64 = 0.25;
 /// Share of the time that tasks may wait for memory.
 const MEMORY_STALL: f64 = 0.02;

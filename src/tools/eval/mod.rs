@@ -13,7 +13,7 @@ mod warp;
 mod words;
 
 pub use compare::{ClipFigures, SpeechComparison};
-pub use evaluation::{EvaluatedClip, Evaluation, FigureSummary, Transcript, Transcripts};
+pub use evaluation::{EvaluatedClip, Evaluation, Transcript, Transcripts};
 pub use evaluation_set::{Case, CorpusPart, EvaluationOptions, EvaluationSet};
 pub use recogniser::Recogniser;
 pub use speech::{EvaluationFolder, SpeechMode, SpeechSettings, SpokenCase, timed};

@@ -11,7 +11,7 @@ pub use times::{FeedTimes, LoaderTimes, Steadiness};
 use super::timeline::Timeline;
 use crate::feed::name;
 use crate::run::{RunContext, ring_slots};
-use crate::train::{MemoryMonitor, Stages};
+use crate::train::{MemoryMonitor, StageTimes};
 use anyhow::Result;
 use host::config::Config;
 use host::dataset::Building;
@@ -38,7 +38,7 @@ pub struct RunMeasurement {
     pub step_p99_ms: f64,
     /// The step alone: on a GPU its time there, on a CPU what its thread ran, however long it waited for a core.
     pub own_step: Steadiness,
-    pub stages: Stages,
+    pub stages: StageTimes,
     pub loader: LoaderTimes,
     /// Absent where batches are made in the training thread.
     pub feed: Option<FeedTimes>,

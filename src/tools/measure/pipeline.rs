@@ -5,7 +5,7 @@ use crate::feed::{Event, Feed, MelStats, Purpose};
 use crate::model::Voice;
 use crate::run::{RunContext, start_feed};
 use crate::tools::timeline::{TimeAxis, Timeline};
-use crate::train::{Done, MemoryMonitor, MemoryUsage, Stages, Start, Step, StepTimes, begin_voice, gpu_sampler};
+use crate::train::{Done, MemoryMonitor, MemoryUsage, StageTimes, Start, Step, StepTimes, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::loader::Position;
 use host::machine::ThreadClock;
@@ -32,7 +32,7 @@ pub struct Pipeline<'a> {
 /// What a stretch of steps showed.
 pub struct ObservedSteps {
     pub summary: Summary,
-    pub stages: Stages,
+    pub stages: StageTimes,
     pub own_step: Steadiness,
     pub loader: LoaderTimes,
     pub feed: Option<FeedTimes>,

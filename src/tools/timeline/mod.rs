@@ -18,7 +18,7 @@ pub struct TimeAxis {
 /// Spans of all stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// By track, in the order in which data passes through them; by time inside a track.
+    /// Ordered by track, as data passes through them, and by time inside a track.
     pub spans: Vec<StageSpan>,
     /// Names of the data role's device and the model role's.
     pub devices: [String; 2],
