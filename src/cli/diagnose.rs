@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// The machine, then a short run on it.
 pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
-    // MachineSurvey anything of this program is on a GPU or a core.
+    // Before anything of this program is on a GPU or a core.
     let before = MachineSurvey::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
     let training = &config.training;

@@ -50,7 +50,7 @@ pub struct Args {
     /// with a path a line on standard input, and prints lines `path|text`
     #[arg(long, value_name = "COMMAND")]
     asr_command: Option<String>,
-    /// EvaluationFolder for speech, pictures and report.json
+    /// Folder for speech, pictures and report.json
     #[arg(short, long, value_name = "DIR", default_value = "eval")]
     output: PathBuf,
     /// Pictures of the worst sentences

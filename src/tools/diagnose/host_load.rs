@@ -63,7 +63,7 @@ fn memory(cpu: &Cpu) -> String {
     format!("{} of {} GiB available", gib(cpu.memory_available_bytes), gib(cpu.memory_total_bytes))
 }
 
-/// MachineSurvey the run, so that nothing of it is the run's own. What it costs, the run will show.
+/// Judged before the run, so that nothing of it is the run's own. What it costs, the run will show.
 fn judge(load: Option<HostLoad>, cpu: &Cpu) -> Vec<Finding> {
     let mut found = Vec::new();
     let Some(load) = load else { return found };

@@ -1,4 +1,4 @@
-//! ClipFigures of all sentences: their spread, the worst of them, as a table and as JSON.
+//! Figures of all sentences: their spread, the worst of them, as a table and as JSON.
 
 use super::ClipFigures;
 use super::words::Errors;
@@ -96,7 +96,7 @@ const MEASURES: [Measure; 10] = [
 ];
 
 const DURATION_RATIO: &str = "duration_ratio";
-/// SpokenCase, and recorded.
+/// Keys of the error of speech, and of recordings.
 const WORD_ERROR: [&str; 2] = ["word_error", "recorded_word_error"];
 const CHARACTER_ERROR: [&str; 2] = ["character_error", "recorded_character_error"];
 

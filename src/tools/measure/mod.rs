@@ -47,7 +47,7 @@ pub struct RunMeasurement {
     pub audio_seconds_per_second: f64,
     /// Milliseconds of a step on a batch that stays: the most that any pipeline could give.
     pub headspace_ms: f64,
-    /// KernelUse by CUPTI; absent without a GPU.
+    /// Kernels by CUPTI; absent without a GPU.
     pub kernels: Option<KernelUse>,
     pub devices: Vec<DeviceUse>,
     pub host: Option<HostLoad>,
