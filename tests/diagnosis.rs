@@ -11,8 +11,8 @@ use host::tools::report::Finding;
 use indicatif::ProgressBar;
 use myxtts::feed::{Caps, Roles};
 use myxtts::run::{RunContext, delaying};
-use myxtts::tools::measure::{self, Measured};
-use myxtts::tools::verdict::{Thresholds, of_error, verdict};
+use myxtts::tools::measure::{self, RunMeasurement};
+use myxtts::tools::verdict::{of_error, verdict};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -243,7 +243,7 @@ impl Bench {
     }
 
     /// The run, or the finding that ended it.
-    fn run(&self, plant: &Plant) -> Result<Measured, Finding> {
+    fn run(&self, plant: &Plant) -> Result<RunMeasurement, Finding> {
         let began = Instant::now();
         let (config, _hogs) = self.config(plant);
         let (delays, stop, bar) = (self.delays(plant), AtomicBool::new(false), ProgressBar::hidden());
@@ -254,14 +254,14 @@ impl Bench {
         let context =
             RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &hook };
         let measured = measure::run(&context, plant.steps);
-        measured.map_err(|error| of_error(&error, config.training.enable_memory_isolation).unwrap())
+        measured.map_err(|error| of_error(&error).unwrap())
     }
 
     fn findings(&self, plant: &Plant) -> Vec<Finding> {
         match self.run(plant) {
             Ok(mut measured) => {
                 measured.host.iter_mut().for_each(|host| host.cores = plant.cores);
-                verdict(&measured, &Thresholds::default())
+                verdict(&measured)
             }
             Err(finding) => vec![finding],
         }

@@ -1,7 +1,7 @@
 //! `myxtts analyze`
 
 use super::bench_setup::BenchSetup;
-use crate::tools::analyze::{self, Options, StepTime};
+use crate::tools::analyze::{self, AnalyzeOptions, StepTime};
 use anyhow::Result;
 use cli::analyze::Args;
 use cli::{finish, say};
@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let path = stand.config.data.dataset_path.as_deref().expect("it was prepared from there");
     let corpus = corpus::read(path, &corpus::Options::of(&stand.config.data)?)?;
-    let options = Options { seconds: args.seconds, clips: args.clips.into() };
+    let options = AnalyzeOptions { seconds: args.seconds, clips: args.clips.into() };
     let analysis = analyze::analyze(&context, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)
 }

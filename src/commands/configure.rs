@@ -1,7 +1,7 @@
 //! `myxtts configure`
 
 use super::bench_setup::BenchSetup;
-use crate::tools::configure::{self, HostLimit, Options, Tuned};
+use crate::tools::configure::{self, HostLimit, TuneOptions, Tuned};
 use anyhow::{Context, Result};
 use cli::configure::Args;
 use cli::flags::TuneFlags;
@@ -47,7 +47,7 @@ pub fn check(tune: &TuneFlags) -> Result<()> {
 }
 
 pub fn search(tune: &TuneFlags, stand: &BenchSetup, verify: bool) -> Result<Tuned> {
-    let options = Options {
+    let options = TuneOptions {
         seconds: tune.seconds.into(),
         trial_seconds: (f64::from(tune.seconds) / 60.0).clamp(0.2, 3.0),
         trials: tune.trials.into(),

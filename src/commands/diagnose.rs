@@ -2,8 +2,8 @@
 
 use super::bench_setup::BenchSetup;
 use crate::feed::Roles;
-use crate::tools::diagnose::{self, Before, Disk};
-use crate::tools::measure::{self, Measured};
+use crate::tools::diagnose::{self, DiskSpeed, MachineSurvey};
+use crate::tools::measure::{self, RunMeasurement};
 use crate::tools::verdict::of_error;
 use anyhow::Result;
 use cli::diagnose::Args;
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// The machine, then a short run on it.
 pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
     // Before anything of this program is on a GPU or a core.
-    let before = Before::look();
+    let before = MachineSurvey::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
     let training = &config.training;
     let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
@@ -51,7 +51,7 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
     Ok(diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before })))
 }
 
-fn short_run(config: Config, delays: Delays, steps: u64) -> Result<Measured> {
+fn short_run(config: Config, delays: Delays, steps: u64) -> Result<RunMeasurement> {
     let stand = BenchSetup::with_config(config, delays)?;
     stand.bar.set_length(steps * 3 / 2);
     let measured = measure::run(&stand.context(), steps);
@@ -65,14 +65,14 @@ fn ended(error: anyhow::Error) -> Result<Section> {
     let no_run = |error: &devices::Error| {
         Finding::problem("no-run", 1.0, error.to_string(), "`myxtts devices` shows what is there")
     };
-    match of_error(&error, true).or_else(|| no_gpu.map(no_run)) {
+    match of_error(&error).or_else(|| no_gpu.map(no_run)) {
         Some(finding) => Ok(Section { findings: vec![finding], ..Section::new("The run") }),
         None => Err(error),
     }
 }
 
 /// GPUs of the run under the driver's numbers, the model's first. CUDA may number them otherwise; addresses agree.
-fn gpus(roles: &Roles, before: &Before) -> Vec<u32> {
+fn gpus(roles: &Roles, before: &MachineSurvey) -> Vec<u32> {
     let index = |device: Device| {
         let address = torchx::cuda::facts(device).ok()?.pci_bus_id.to_lowercase();
         before
@@ -92,7 +92,7 @@ fn is_same(a: &str, b: &str) -> bool {
     a.ends_with(b) || b.ends_with(a)
 }
 
-fn disk(config: &Config) -> Result<Option<Disk>> {
+fn disk(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
     let corpus = corpus::read(path, &corpus::Options::of(&config.data)?)?;
     let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();

@@ -4,7 +4,10 @@ use super::speaking::{device, load, options};
 use super::stop_flag;
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::synth::Synthesizer;
-use crate::tools::eval::{self, Case, Choice, Clip, Folder, Manner, Recogniser, Report, Settings, Spoken, Wanted};
+use crate::tools::eval::{
+    self, Case, EvaluatedClip, Evaluation, EvaluationFolder, EvaluationOptions, EvaluationSet, Recogniser, SpeechMode,
+    SpeechSettings, SpokenCase,
+};
 use anyhow::{Context, Result, bail};
 use cli::eval::Args;
 use cli::{INTERRUPTED, print_line, progress, say};
@@ -29,14 +32,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let recogniser = args.asr_command.as_deref().map(Recogniser::new).transpose()?;
     let config = Checkpoint::open(&args.voice.checkpoint)?.of_kind(RunKind::Voice)?.config;
-    let Choice { cases, notes } = choose(args, &config)?;
+    let EvaluationSet { cases, notes } = choose(args, &config)?;
     notes.iter().for_each(|note| say(format!("note: {note}")));
     let voice = load(&args.voice)?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let manner = if args.copy { Manner::Copy } else { Manner::Speak(options(&args.flow)) };
+    let manner = if args.copy { SpeechMode::Copy } else { SpeechMode::Speak(options(&args.flow)) };
     let (vocoder, device) = (args.voice.vocoder.as_deref(), device(&args.voice)?);
-    let settings = Settings::of(&args.voice.checkpoint, vocoder, device, manner)?;
-    let mut folder = Folder::open(&args.output, &settings)?;
+    let settings = SpeechSettings::of(&args.voice.checkpoint, vocoder, device, manner)?;
+    let mut folder = EvaluationFolder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();
     let speech = Speech { voice: &voice, manner };
@@ -53,21 +56,21 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
             return Ok(None);
         }
     }
-    let report = Report::of(clips, failures);
+    let report = Evaluation::of(clips, failures);
     let pictures = eval::pictures(&report, &folder, args.pictures)?;
     print(&report, &folder, &pictures, args.json)?;
     Ok(Some(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
-fn choose(args: &Args, config: &Config) -> Result<Choice> {
+fn choose(args: &Args, config: &Config) -> Result<EvaluationSet> {
     let mut flags = Overrides::default();
     args.layout.set(&mut flags);
     let layout = corpus::Options::of(&Config::resolve(None, flags)?.data)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    Choice::of(config, &Wanted { data: args.data.as_deref(), layout, part: args.part, limit, clone: args.clone })
+    EvaluationSet::of(config, &EvaluationOptions { data: args.data.as_deref(), layout, part: args.part, limit, clone: args.clone })
 }
 
-fn print(report: &Report, folder: &Folder, pictures: &[PathBuf], as_json: bool) -> Result<()> {
+fn print(report: &Evaluation, folder: &EvaluationFolder, pictures: &[PathBuf], as_json: bool) -> Result<()> {
     let json = serde_json::to_string_pretty(report)?;
     let path = folder.report();
     fs::write(&path, &json).with_context(|| format!("{}: cannot be written", path.display()))?;
@@ -75,7 +78,7 @@ fn print(report: &Report, folder: &Folder, pictures: &[PathBuf], as_json: bool) 
         print_line(json)?;
         return Ok(());
     }
-    let Report { clips, failures, .. } = report;
+    let Evaluation { clips, failures, .. } = report;
     let seconds: f64 = clips.iter().map(|clip| clip.figures.spoken_seconds).sum();
     print_line(format!("{} sentences, {seconds:.0} s of speech", clips.len()))?;
     print_line(report.table())?;
@@ -87,7 +90,7 @@ fn print(report: &Report, folder: &Folder, pictures: &[PathBuf], as_json: bool) 
 
 struct Speech<'a> {
     voice: &'a Synthesizer,
-    manner: Manner,
+    manner: SpeechMode,
 }
 
 impl Speech<'_> {
@@ -95,10 +98,10 @@ impl Speech<'_> {
     fn all(
         &self,
         cases: &[Case],
-        folder: &mut Folder,
+        folder: &mut EvaluationFolder,
         failures: &mut Vec<String>,
         stop: &AtomicBool,
-    ) -> Option<Vec<Spoken>> {
+    ) -> Option<Vec<SpokenCase>> {
         let bar = progress::bar(cases.len() as u64, "speaking");
         let (mut spoken, mut warm) = (Vec::new(), false);
         for case in cases {
@@ -114,8 +117,8 @@ impl Speech<'_> {
         Some(spoken)
     }
 
-    fn one(&self, case: &Case, folder: &mut Folder, warm: &mut bool) -> Result<Spoken> {
-        if let Manner::Speak(options) = self.manner
+    fn one(&self, case: &Case, folder: &mut EvaluationFolder, warm: &mut bool) -> Result<SpokenCase> {
+        if let SpeechMode::Speak(options) = self.manner
             && !std::mem::replace(warm, true)
         {
             // The first sentence pays for what is set up once; its time says nothing of the voice.
@@ -125,7 +128,7 @@ impl Speech<'_> {
     }
 }
 
-fn compare(spoken: &[Spoken], folder: &Folder, failures: &mut Vec<String>, stop: &AtomicBool) -> Option<Vec<Clip>> {
+fn compare(spoken: &[SpokenCase], folder: &EvaluationFolder, failures: &mut Vec<String>, stop: &AtomicBool) -> Option<Vec<EvaluatedClip>> {
     let bar = progress::bar(spoken.len() as u64, "comparing");
     let compared = eval::compare(spoken, folder, &|done| bar.set_position(done as u64), stop);
     bar.finish_and_clear();

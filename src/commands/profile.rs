@@ -1,8 +1,8 @@
 //! `myxtts profile`
 
 use super::bench_setup::BenchSetup;
-use crate::tools::measure::{self, Measured};
-use crate::tools::verdict::{Thresholds, of_error};
+use crate::tools::measure::{self, RunMeasurement};
+use crate::tools::verdict::of_error;
 use crate::tools::{profile, timeline::Timeline};
 use anyhow::{Context, Result};
 use cli::profile::Args;
@@ -21,9 +21,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut report = match measured {
         Ok(measured) => {
             write_pictures(args, &measured)?;
-            profile::report(&measured, &Thresholds::default())
+            profile::report(&measured)
         }
-        Err(error) => failed(error, stand.config.training.enable_memory_isolation)?,
+        Err(error) => failed(error)?,
     };
     if args.overhead && !report.figures.is_null() {
         report = profile::with_overhead(report, measure::overhead(&context, args.num_steps)?);
@@ -32,15 +32,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// A run that ended for want of memory is an answer; any other error is one.
-fn failed(error: anyhow::Error, caps: bool) -> Result<Report> {
-    let Some(finding) = of_error(&error, caps) else { return Err(error) };
+fn failed(error: anyhow::Error) -> Result<Report> {
+    let Some(finding) = of_error(&error) else { return Err(error) };
     let section = Section { findings: vec![finding], ..Section::new("The run ended") };
     Ok(Report { sections: vec![section], ..Report::new("no step was measured") })
 }
 
 /// Writes the trace and the picture that were asked for.
-fn write_pictures(args: &Args, measured: &Measured) -> Result<()> {
-    let Measured { timeline, .. } = measured;
+fn write_pictures(args: &Args, measured: &RunMeasurement) -> Result<()> {
+    let RunMeasurement { timeline, .. } = measured;
     if let Some(path) = &args.trace {
         write(path, serde_json::to_string(&timeline.trace())?)?;
         say(format!("trace: {} (open it at https://ui.perfetto.dev)", path.display()));
@@ -52,7 +52,7 @@ fn write_pictures(args: &Args, measured: &Measured) -> Result<()> {
     Ok(())
 }
 
-fn picture(timeline: &Timeline, measured: &Measured) -> Option<String> {
+fn picture(timeline: &Timeline, measured: &RunMeasurement) -> Option<String> {
     let setup = &measured.setup;
     timeline.svg(&format!(
         "{} model, {} frames a batch: {:.1} ms a step, readiness {:.1} %, {} workers, ring of {}",

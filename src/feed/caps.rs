@@ -1,14 +1,14 @@
 //! Hard memory caps of the roles, from the first allocation on.
 
 use super::roles::{Roles, name};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use host::config::Training;
+use host::error::hinted;
+use host::machine::MIB;
 use std::fmt;
 use tch::Device;
 
-const MIB: u64 = 1 << 20;
-
-/// In MiB; absent where a role may take what there is.
+/// Most memory that each role may take of its GPU, in MiB; absent where it may take what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
     pub data_mib: Option<u64>,
@@ -20,6 +20,7 @@ pub struct Caps {
 }
 
 impl Caps {
+    /// Sets the caps that the config asks for; those it leaves out are shares of what is free.
     pub fn apply(config: &Training, roles: Roles) -> Result<Caps> {
         let shared = roles.data == roles.model;
         if !config.enable_memory_isolation {
@@ -27,9 +28,8 @@ impl Caps {
         }
         for (role, device) in [("data", roles.data), ("model", roles.model)] {
             if !device.is_cuda() {
-                bail!(
-                    "enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU\nhint: leave it out"
-                );
+                let fact = format!("enable_memory_isolation caps GPU memory, and the {role} role runs on the CPU");
+                return Err(hinted(fact, "leave it out"));
             }
         }
         let data = config.data_gpu_memory.map_or_else(|| share_of_free(roles.data, 1), Ok)?;
@@ -44,7 +44,7 @@ impl Caps {
         Ok(Caps { data_mib: Some(data), model_mib: Some(model), shared, proposed })
     }
 
-    /// What a role may take of its device.
+    /// MiB that a role may take of its device; where both roles share one, what they may take together.
     pub fn of(&self, role: Role) -> Option<u64> {
         match (self.shared, role) {
             (true, _) => Some(self.data_mib? + self.model_mib?),
@@ -54,6 +54,7 @@ impl Caps {
     }
 }
 
+/// What a device does in a run: make batches, or train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Data,

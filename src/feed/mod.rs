@@ -24,6 +24,6 @@ pub use features::{Features, Purpose};
 pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
 pub use producer::{Delivery, Producer, Trace};
-pub use ring::{DATA_ROLE, Feed, FeedReading, FeedTimes};
+pub use ring::{Feed, FeedReading, FeedTimes, OnDataDevice};
 pub use roles::{Roles, name};
 pub use route::Route;

@@ -20,7 +20,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Context of errors that come from making batches.
-pub const DATA_ROLE: &str = "making a batch on the data device";
+#[derive(Debug, thiserror::Error)]
+#[error("making a batch on the data device")]
+pub struct OnDataDevice;
 
 pub struct Feed {
     source: Source,
@@ -238,7 +240,7 @@ fn produce(mut producer: Producer, ring: &Queue<Slots>) {
                 let made = producer.fill(&mut slot)?;
                 Ok((slot, made))
             });
-            let made = made.map_err(anyhow::Error::from).flatten().context(DATA_ROLE);
+            let made = made.map_err(anyhow::Error::from).flatten().context(OnDataDevice);
             let failed = made.is_err();
             ring.put(|slots| {
                 slots.filled += 1;

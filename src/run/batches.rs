@@ -37,7 +37,7 @@ pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number:
     Ok((host, batch.copy_to(device)))
 }
 
-/// Means of what `of` finds in the batches of a whole set, each counting by its frames of speech.
+/// Means over a whole set of what `of` finds in each batch, which counts by its frames of speech.
 pub fn means_over<const N: usize>(
     features: &Features,
     dataset: &Dataset,

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tch::{Device, Kind};
 
-/// What surrounds a run, whatever it trains.
+/// Config, data, devices and clocks of a run, whatever it trains.
 #[derive(Clone, Copy)]
 pub struct RunContext<'a> {
     pub config: &'a Config,
@@ -34,7 +34,7 @@ pub struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// What the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
+    /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
     pub fn expected_steps(&self) -> u64 {
         let (training, data) = (&self.config.training, self.data);
         let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
@@ -43,7 +43,7 @@ impl RunContext<'_> {
     }
 }
 
-/// The loader alone, from a position on.
+/// Starts the loader alone, from a position on.
 pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, loader::Error> {
     let RunContext { config, data, roles, hook, .. } = *context;
     let settings = &config.data;
@@ -61,7 +61,7 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
     Loader::start(data.train.clone(), data.budget, options)
 }
 
-/// Loader, features and ring from a position on.
+/// Starts loader, features and ring, from a position on.
 pub fn start_feed(context: &RunContext, from: Position, stats: MelStats, purpose: Purpose) -> Result<Feed> {
     let RunContext { config, roles, hook, .. } = *context;
     let settings = &config.data;
@@ -76,7 +76,7 @@ pub fn start_feed(context: &RunContext, from: Position, stats: MelStats, purpose
     Ok(feed)
 }
 
-/// Batches that wait on the model device; 0: each is made when it is asked for.
+/// Number of batches that wait on the model device; 0: each is made when it is asked for.
 pub fn ring_slots(settings: &Data) -> usize {
     match (settings.prefetch_to_gpu, settings.enhanced_gpu_prefetch) {
         (false, _) => 0,

@@ -1,5 +1,6 @@
 //! How fast a voice speaks: one text, its first sound, and many texts at once.
 
+use super::peak_host_mib;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::Result;
 use host::config::Size;
@@ -13,18 +14,19 @@ const TEXT: &str = "The sun had just come up over the hills, and the river lay s
 /// What an untrained voice speaks it in.
 const SECONDS: f64 = 10.0;
 
+/// How fast a voice speaks; real-time factor and first sound are medians over the rounds.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct SpeechFigures {
     pub model_size: Size,
     pub device: String,
     pub threads: usize,
     pub parameters: usize,
     pub steps: usize,
-    /// Random weights and a fixed duration.
+    /// Whether weights are random and durations fixed.
     pub untrained: bool,
     /// Length of the one text as spoken.
     pub seconds: f64,
-    /// Medians over the rounds.
+    /// Seconds of computing for a second of speech.
     pub real_time_factor: f64,
     pub first_audio_ms: f64,
     /// Seconds of speech made a second, and of how many texts at once.
@@ -39,7 +41,7 @@ pub fn frames_per_token(rate_hz: u32, hop_length: i64) -> f64 {
     SECONDS * f64::from(rate_hz) / hop_length as f64 / (TEXT.len() as f64 + 1.0)
 }
 
-pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untrained: bool) -> Result<Report> {
+pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untrained: bool) -> Result<SpeechFigures> {
     let mut options = Options::default();
     options.sampling.steps = steps;
     synthesizer.warm_up(&options)?;
@@ -70,7 +72,7 @@ pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untra
         many()?;
     }
     let batches: Vec<f64> = (0..if gpu { rounds } else { 1 }).map(|_| many()).collect::<Result<_>>()?;
-    Ok(Report {
+    Ok(SpeechFigures {
         model_size: synthesizer.config().model.size,
         device: match synthesizer.device() {
             Device::Cuda(_) => torchx::cuda::facts(synthesizer.device())?.name,
@@ -85,7 +87,7 @@ pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untra
         first_audio_ms: median(firsts) * 1e3,
         batch_times_real_time: median(batches),
         batch_texts,
-        peak_memory_mib: peak_memory_mib(),
+        peak_memory_mib: peak_host_mib().map(|mib| mib as u64),
         notes: synthesizer.notes(),
     })
 }
@@ -110,15 +112,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Of this process, as Linux counts it.
-fn peak_memory_mib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib / 1024)
-}
-
 /// What a figure should be on this device, where that is said: real-time factor, first sound, batch.
-pub fn goals(report: &Report) -> [Option<f64>; 3] {
+pub fn goals(report: &SpeechFigures) -> [Option<f64>; 3] {
     match (report.device == "CPU", report.model_size) {
         (false, Size::Tiny | Size::Small | Size::Normal) => [Some(0.01), Some(60.0), Some(500.0)],
         (true, Size::Tiny) => [Some(0.15), Some(400.0), None],

@@ -1,13 +1,13 @@
 //! `myxtts profile`: where the time of a step goes, and what to do about it.
 
-use super::measure::{DeviceUse, Measured};
-use super::verdict::{Thresholds, bottleneck, verdict};
+use super::measure::{DeviceUse, RunMeasurement};
+use super::verdict::{bottleneck, verdict, well};
 use host::telemetry::Spread;
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Report, Section};
 use serde_json::{Value, json};
 
 /// What was measured, what it means, and what to do.
-pub fn report(measured: &Measured, thresholds: &Thresholds) -> Report {
+pub fn report(measured: &RunMeasurement) -> Report {
     let setup = &measured.setup;
     let title = format!(
         "{} steps of the {} model ({:.1} M parameters), {} frames a batch; data on {}, model on {}",
@@ -19,7 +19,7 @@ pub fn report(measured: &Measured, thresholds: &Thresholds) -> Report {
         setup.model_device
     );
     Report {
-        sections: sections(measured, thresholds),
+        sections: sections(measured),
         figures: serde_json::to_value(measured).unwrap_or(Value::Null),
         ..Report::new(title)
     }
@@ -36,13 +36,13 @@ pub fn with_overhead(mut report: Report, (plain_ms, watched_ms): (f64, f64)) -> 
 }
 
 /// Figures of a run, then what they say. Other reports on a run use them too.
-pub fn sections(measured: &Measured, thresholds: &Thresholds) -> Vec<Section> {
+pub fn sections(measured: &RunMeasurement) -> Vec<Section> {
     let mut sections = vec![times(measured), loader(measured), devices(measured), whole(measured)];
-    sections.push(judgement(measured, thresholds));
+    sections.push(judgement(measured));
     sections
 }
 
-fn times(measured: &Measured) -> Section {
+fn times(measured: &RunMeasurement) -> Section {
     let (stages, step_ms) = (&measured.stages, measured.step_ms.mean);
     let batches = measured.setup.accumulate as f64;
     let mut section = Section::new("Time of a step (mean ± deviation, share of the step; stages overlap)");
@@ -68,7 +68,7 @@ fn times(measured: &Measured) -> Section {
     section
 }
 
-fn loader(measured: &Measured) -> Section {
+fn loader(measured: &RunMeasurement) -> Section {
     let (loader, setup) = (&measured.loader, &measured.setup);
     let mut section = Section::new("Loader");
     let mean = |spread: Spread| spread.known().map_or("–".into(), |spread| format!("{:.2}", spread.mean));
@@ -104,7 +104,7 @@ fn loader(measured: &Measured) -> Section {
     section
 }
 
-fn devices(measured: &Measured) -> Section {
+fn devices(measured: &RunMeasurement) -> Section {
     let mut section = Section::new("Devices");
     for device in &measured.devices {
         let name = format!("{}, {}", device.name, device.roles);
@@ -154,7 +154,7 @@ fn device_figures(device: &DeviceUse) -> String {
     [Some(busy), memory, peak, power, clocks, held].into_iter().flatten().collect::<Vec<_>>().join(" · ")
 }
 
-fn whole(measured: &Measured) -> Section {
+fn whole(measured: &RunMeasurement) -> Section {
     let mut section = Section::new("Pipeline");
     section
         .row("data readiness", format!("{:.2} %", measured.readiness * 100.0))
@@ -189,42 +189,13 @@ fn whole(measured: &Measured) -> Section {
 }
 
 /// What is wrong, and what was looked at and is not.
-fn judgement(measured: &Measured, thresholds: &Thresholds) -> Section {
-    let found = verdict(measured, thresholds);
+fn judgement(measured: &RunMeasurement) -> Section {
+    let found = verdict(measured);
     let mut section = Section::new(bottleneck(measured, &found));
-    let starving = |finding: &Finding| finding.cost > 0.0 && WAITS.contains(&finding.code);
-    if !found.iter().any(starving) {
-        let fact =
-            format!("batches are there when the model asks for them: readiness {:.1} %", measured.readiness * 100.0);
-        section.findings.push(Finding::good("ready", fact));
-    }
-    if !found.iter().any(|finding| matches!(finding.code, "jittery-steps" | "cpu-contended" | "cpu-stolen")) {
-        let fact = format!("training is steady: CV {:.2}, limit {:.2}", measured.own_step.ms.cv(), thresholds.cv);
-        section.findings.push(Finding::good("steady", fact));
-    }
-    if !found.iter().any(|finding| finding.code == "padding-waste") {
-        let fact = format!("{:.0} % of the computed frames hold speech", (1.0 - measured.padding_share) * 100.0);
-        section.findings.push(Finding::good("packed", fact));
-    }
+    section.findings.extend(well(measured, &found));
     section.findings.extend(found);
     section
 }
-
-/// Findings that say why the model device waits.
-const WAITS: [&str; 12] = [
-    "no-prefetch",
-    "no-workers",
-    "lock-bound",
-    "shallow-prefetch",
-    "slow-load",
-    "slow-disk",
-    "few-workers",
-    "slow-decode",
-    "slow-copy",
-    "cpu-features",
-    "data-device-saturated",
-    "slow-transfer",
-];
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,16 @@
 //! What a run tells while it runs: figures for files, a line for the terminal, warnings for both.
 
-use super::memory::{Usage, Watch};
-use super::metrics::Metrics;
+use super::memory::{MemoryMonitor, MemoryUsage};
+use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
-use super::step_times::{Stages, StepTimes};
+use super::step_times::{StageTimes, StepTimes};
 use super::{Outcome, note};
 use crate::feed::{Feed, FeedReading};
 use crate::run::RunContext;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use host::config::Config;
+use host::error::hinted;
+use host::machine::mib;
 use host::telemetry::gpu::{GpuReading, Sampler};
 use host::telemetry::status::Figures;
 use host::telemetry::window::StepSummary;
@@ -18,36 +20,37 @@ use std::time::{Duration, Instant};
 
 /// Steps that are not like the rest: lazy set-up, then capture.
 const WARM_UP_STEPS: u64 = 6;
-/// What the bar takes of a line, its name and its spaces included.
+/// Columns that the bar takes of a line, its name and its spaces included.
 const BAR_COLUMNS: usize = 23;
-/// Of a line where no terminal says.
+/// Columns of a line where no terminal says.
 const USUAL_COLUMNS: usize = 80;
-const MIB: f64 = (1u64 << 20) as f64;
 
+/// Writes the figures of a run to its log files and shows the newest of them.
 pub struct Log<'a> {
-    pub metrics: Metrics,
+    pub metrics: MetricsWriter,
     config: &'a Config,
     bar: &'a ProgressBar,
-    pulse: StepTimes,
-    memory: Watch,
+    step_times: StepTimes,
+    memory: MemoryMonitor,
     names: Names,
     rate: f64,
     feed_before: FeedReading,
     gpus: Option<Sampler>,
-    /// The last that held samples: a window may be shorter than the sampler's period.
+    /// The last readings that held samples: a window may be shorter than the sampler's period.
     gpu_readings: Vec<GpuReading>,
-    /// One GPU has both roles, so there is one reading.
+    /// Whether one GPU has both roles, so that there is one reading.
     shared: bool,
     steps: u64,
-    /// Until the first step was told.
+    /// When the program began; taken once the first step was told.
     began: Option<Instant>,
     proposed: bool,
     failures_told: usize,
 }
 
+/// Names of what a step reads from its device, in that order.
 struct Names {
     losses: &'static [&'static str],
-    /// Of the losses that make up the sum.
+    /// How many of the losses, from the first, make up the sum.
     summed: usize,
     norms: Vec<String>,
 }
@@ -61,15 +64,15 @@ impl<'a> Log<'a> {
         expected_steps: u64,
     ) -> Result<Self> {
         let config = context.config;
-        let mut metrics = Metrics::create(log_dir, resumed_at)?;
+        let mut metrics = MetricsWriter::create(log_dir, resumed_at)?;
         metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
         let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
         Ok(Log {
             metrics,
             config,
             bar: context.bar,
-            pulse: StepTimes::of(context, WARM_UP_STEPS),
-            memory: Watch::new(context.roles, context.caps),
+            step_times: StepTimes::of(context, WARM_UP_STEPS),
+            memory: MemoryMonitor::new(context.roles, context.caps),
             names: Names {
                 losses: step.learner.loss_names(),
                 summed: step.learner.summed(),
@@ -87,16 +90,18 @@ impl<'a> Log<'a> {
         })
     }
 
+    /// Takes note of a step that was queued.
     pub fn stepped(&mut self, step: u64, done: Done, rate: f64) {
         self.rate = rate;
-        self.pulse.add(step, done);
+        self.step_times.add(step, done);
     }
 
     /// What follows `step` is not part of the next one's time.
     pub fn interrupt(&mut self, step: u64) {
-        self.pulse.interrupt(step);
+        self.step_times.interrupt(step);
     }
 
+    /// An error of a step, with the way out where a GPU's memory was full.
     pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         self.memory.explain(error, self.config)
     }
@@ -132,22 +137,29 @@ impl<'a> Log<'a> {
     }
 
     fn ensure_finite(&self, loss: f64, step: u64) -> Result<()> {
-        ensure!(
-            loss.is_finite(),
-            "the loss is not finite at step {step}\nhint: lower the learning rate (now {:.1e}) and go on with --resume \
-             from the last checkpoint, which is intact",
+        if loss.is_finite() {
+            return Ok(());
+        }
+        let hint = format!(
+            "lower the learning rate (now {:.1e}) and go on with --resume from the last checkpoint, which is intact",
             self.rate
         );
-        Ok(())
+        Err(hinted(format!("the loss is not finite at step {step}"), hint))
     }
 
-    fn figures(&mut self, reading: &step::LossReading, loss: f64, usage: &Usage, feed: &Feed) -> Vec<(String, f64)> {
+    fn figures(
+        &mut self,
+        reading: &step::LossReading,
+        loss: f64,
+        usage: &MemoryUsage,
+        feed: &Feed,
+    ) -> Vec<(String, f64)> {
         let mut figures = vec![("loss".to_owned(), loss)];
         let names = self.names.losses.iter().map(|name| (*name).to_owned()).chain(self.names.norms.iter().cloned());
         figures.extend(names.zip(reading.means.iter().copied()));
         figures.push(("skipped_steps".into(), reading.skipped_steps as f64));
         figures.push(("learning_rate".into(), self.rate));
-        if let Some((summary, stages)) = self.pulse.close(reading.at) {
+        if let Some((summary, stages)) = self.step_times.close(reading.at) {
             figures.extend(stage_figures(&stages));
             if let Some(warning) = &summary.warning {
                 note(self.bar, &format!("warning: {warning}"));
@@ -192,7 +204,7 @@ impl<'a> Log<'a> {
         figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn warn(&mut self, step: u64, usage: &Usage, feed: &Feed) {
+    fn warn(&mut self, step: u64, usage: &MemoryUsage, feed: &Feed) {
         if let Some(finding) = self.memory.observe(step, usage) {
             note(self.bar, &format!("warning: {finding}"));
         }
@@ -208,7 +220,7 @@ impl<'a> Log<'a> {
     }
 }
 
-fn stage_figures(stages: &Stages) -> Vec<(String, f64)> {
+fn stage_figures(stages: &StageTimes) -> Vec<(String, f64)> {
     let spreads = [
         ("stage/load_wait_ms", stages.load_wait_ms),
         ("stage/host_to_device_ms", stages.to_device_ms),
@@ -239,8 +251,8 @@ pub fn gpu_sampler(context: &RunContext) -> Result<Sampler, String> {
     }
 }
 
-fn memory_figures(usage: &Usage) -> Vec<(String, f64)> {
-    let of = |name: &str, bytes: Option<u64>| Some((name.to_owned(), bytes? as f64 / MIB));
+fn memory_figures(usage: &MemoryUsage) -> Vec<(String, f64)> {
+    let of = |name: &str, bytes: Option<u64>| Some((name.to_owned(), mib(bytes?)));
     let parts = [
         of("memory/data_mib", usage.data.map(|(now, _)| now)),
         of("memory/data_peak_mib", usage.data.map(|(_, peak)| peak)),

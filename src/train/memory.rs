@@ -1,30 +1,33 @@
 //! Memory by role while a run goes on: figures, leaks, and the way out where a cap is reached.
 
-use crate::feed::{Caps, DATA_ROLE, Feed, Role, Roles};
+use crate::feed::{Caps, Feed, OnDataDevice, Role, Roles};
 use host::config::Config;
+use host::error::{Hint, WithHint};
+use host::machine::mib;
 use host::telemetry::leak::{LeakDetector, LeakSettings, MemoryGrowth, host_bytes};
+use std::fmt;
 use tch::Device;
 
-const MIB: f64 = (1u64 << 20) as f64;
 /// Above what a run was seen to need: kernels that validation alone runs, fragments.
 const HEADROOM: f64 = 1.25;
 
-pub struct Watch {
+/// Watches the memory of both roles and of the host while a run goes on.
+pub struct MemoryMonitor {
     roles: Roles,
     caps: Caps,
-    /// By whose memory they watch; `None` is the host's.
+    /// One for each memory that is watched; `None` is the host's.
     detectors: Vec<(Option<Role>, LeakDetector)>,
 }
 
-/// Bytes in use now and at most, by role; absent on a CPU.
+/// Bytes in use by role, now and at most; absent on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct MemoryUsage {
     pub data: Option<(u64, u64)>,
     pub model: Option<(u64, u64)>,
     pub host: Option<u64>,
 }
 
-impl Watch {
+impl MemoryMonitor {
     pub fn new(roles: Roles, caps: Caps) -> Self {
         let detector = |name, role, device: Device| {
             let limit = caps.of(role).map(|mib| mib << 20).or_else(|| total_bytes(device));
@@ -33,18 +36,18 @@ impl Watch {
         let data = if caps.shared { None } else { detector("data", Role::Data, roles.data) };
         let model = detector("model", Role::Model, roles.model);
         let host = (None, LeakDetector::new("host", None, LeakSettings::HOST));
-        Watch { roles, caps, detectors: data.into_iter().chain(model).chain([host]).collect() }
+        MemoryMonitor { roles, caps, detectors: data.into_iter().chain(model).chain([host]).collect() }
     }
 
-    /// Costs some microseconds.
-    pub fn usage(&self, feed: &Feed) -> Usage {
+    /// What is in use now. Costs some microseconds.
+    pub fn usage(&self, feed: &Feed) -> MemoryUsage {
         let stats = |device: Device| {
             let stats = torchx::memory::stats(device).ok()?;
             Some((stats.allocated_bytes as u64, stats.peak_allocated_bytes as u64))
         };
         let model = stats(self.roles.model);
         if !self.caps.shared {
-            return Usage { data: stats(self.roles.data), model, host: host_bytes() };
+            return MemoryUsage { data: stats(self.roles.data), model, host: host_bytes() };
         }
         // One allocator for both roles: the data role's buffers are made once, and are known.
         let data = model.map(|_| feed.device_bytes());
@@ -52,11 +55,11 @@ impl Watch {
             let (fixed, most) = data.unwrap_or_default();
             (now.saturating_sub(fixed), peak.saturating_sub(most))
         };
-        Usage { data, model: model.map(rest), host: host_bytes() }
+        MemoryUsage { data, model: model.map(rest), host: host_bytes() }
     }
 
     /// A role whose memory grows step by step.
-    pub fn observe(&mut self, step: u64, usage: &Usage) -> Option<MemoryGrowth> {
+    pub fn observe(&mut self, step: u64, usage: &MemoryUsage) -> Option<MemoryGrowth> {
         let find = |(role, detector): &mut (Option<Role>, LeakDetector)| {
             let bytes = match role {
                 Some(Role::Data) => usage.data?.0,
@@ -69,52 +72,91 @@ impl Watch {
     }
 
     /// Caps that the run so far would have kept to, when it was left to the program to choose them.
-    pub fn proposal(&self, usage: &Usage) -> Option<String> {
+    pub fn proposal(&self, usage: &MemoryUsage) -> Option<String> {
         let ((_, data), (_, model)) = (usage.data?, usage.model?);
-        let mib = |bytes: u64| ((bytes as f64 / MIB * HEADROOM) as u64).max(256).next_multiple_of(64);
+        let cap_mib = |bytes: u64| ((mib(bytes) * HEADROOM) as u64).max(256).next_multiple_of(64);
         self.caps.proposed.then(|| {
             format!(
                 "memory: the data role took {:.0} MiB and the model role {:.0} MiB at most; \
                  --data-gpu-memory {} --model-gpu-memory {} would do",
-                data as f64 / MIB,
-                model as f64 / MIB,
                 mib(data),
-                mib(model)
+                mib(model),
+                cap_mib(data),
+                cap_mib(model)
             )
         })
     }
 
-    /// The way out of the one failure that everybody meets, with its figures.
+    /// An error for want of a GPU's memory becomes [`OutOfMemory`], with its figures and the ways out.
     pub fn explain(&self, error: anyhow::Error, config: &Config) -> anyhow::Error {
-        let Some(text) = error.chain().map(ToString::to_string).find(|text| text.contains("out of memory")) else {
-            return error;
-        };
-        let role = if error.chain().any(|cause| cause.to_string() == DATA_ROLE) { Role::Data } else { Role::Model };
+        let Some(shortage) = self.shortage(&error) else { return error };
+        let cause: Result<(), _> = Err(error);
+        let hint = cause.hint(shortage.ways_out(config)).unwrap_err();
+        OutOfMemory { shortage, hint }.into()
+    }
+
+    fn shortage(&self, error: &anyhow::Error) -> Option<Shortage> {
+        let asked_bytes = error.chain().find_map(|cause| match cause.downcast_ref() {
+            Some(torchx::Error::OutOfMemory { on_gpu: true, asked_bytes, .. }) => Some(*asked_bytes),
+            _ => None,
+        })?;
+        let role = if error.is::<OnDataDevice>() { Role::Data } else { Role::Model };
         let device = if role == Role::Data { self.roles.data } else { self.roles.model };
-        let used = torchx::memory::stats(device).map_or(0, |stats| stats.allocated_bytes) as f64 / MIB;
-        let limit = self.caps.of(role).map(|mib| mib as f64).or(total_bytes(device).map(|bytes| bytes as f64 / MIB));
-        let shortage =
-            Shortage { role, asked_mib: asked_mib(&text), used_mib: used, limit_mib: limit, caps: self.caps };
-        error.context(shortage.told(config))
+        let cap_mib = self.caps.of(role);
+        Some(Shortage {
+            role,
+            shared: self.caps.shared,
+            cap_mib,
+            limit_mib: cap_mib.map(|mib| mib as f64).or(total_bytes(device).map(mib)),
+            used_mib: torchx::memory::stats(device).map_or(0.0, |stats| mib(stats.allocated_bytes as u64)),
+            asked_mib: asked_bytes.map(mib),
+        })
     }
 }
 
-struct Shortage {
-    role: Role,
-    asked_mib: Option<f64>,
-    used_mib: f64,
-    limit_mib: Option<f64>,
-    caps: Caps,
+/// A run ended because a role had no room left on its GPU.
+#[derive(Debug, thiserror::Error)]
+#[error("{shortage}")]
+pub struct OutOfMemory {
+    pub shortage: Shortage,
+    #[source]
+    hint: Hint,
+}
+
+/// Memory of a GPU when there was no room left.
+#[derive(Clone, Copy, Debug)]
+pub struct Shortage {
+    /// The role that asked for more.
+    pub role: Role,
+    /// Both roles are on this GPU: cap and use are theirs together.
+    pub shared: bool,
+    /// The cap that was set, if one was.
+    pub cap_mib: Option<u64>,
+    /// The cap, else the card's memory.
+    pub limit_mib: Option<f64>,
+    pub used_mib: f64,
+    pub asked_mib: Option<f64>,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.shared {
+            true => write!(f, "the data and model roles, which share a GPU, have")?,
+            false => write!(f, "the {} role has", self.role)?,
+        }
+        let kind = if self.cap_mib.is_some() { "cap" } else { "GPU" };
+        let limit = self.limit_mib.map_or_else(|| "the GPU's memory".into(), |mib| format!("{mib:.0} MiB"));
+        let asked = self.asked_mib.map_or_else(|| "more".into(), |mib| format!("{mib:.0} MiB more"));
+        write!(
+            f,
+            " no room left: {kind} {limit}, {:.0} MiB in use, {asked} asked for; the last checkpoint is intact",
+            self.used_mib
+        )
+    }
 }
 
 impl Shortage {
-    fn told(&self, config: &Config) -> String {
-        let (role, used) = (self.role, self.used_mib);
-        let both = if self.caps.shared { "data and model roles, which share a GPU, have" } else { "role has" };
-        let who = if self.caps.shared { format!("the {both}") } else { format!("the {role} {both}") };
-        let limit = self.limit_mib.map_or_else(|| "the GPU's memory".into(), |mib| format!("{mib:.0} MiB"));
-        let kind = if self.caps.of(role).is_some() { "cap" } else { "GPU" };
-        let asked = self.asked_mib.map_or_else(|| "more".into(), |mib| format!("{mib:.0} MiB more"));
+    fn ways_out(&self, config: &Config) -> String {
         let mut ways = vec![];
         if let Some(batch) = self.batch_that_fits(config.data.batch_size) {
             let parts = config.data.batch_size.div_ceil(batch) as u64 * config.training.gradient_accumulation_steps;
@@ -125,15 +167,14 @@ impl Shortage {
             let layers = config.model.decoder_layers;
             ways.push(format!("`enable_gradient_checkpointing: true`, which keeps 1 decoder layer of {layers}"));
         }
-        if let Some(mib) = self.caps.of(role) {
+        if let Some(mib) = self.cap_mib {
             let more = ((mib as f64 + self.asked_mib.unwrap_or(0.0)) * 1.5) as u64;
-            ways.push(format!("--{role}-gpu-memory {}", more.next_multiple_of(64)));
+            ways.push(format!("--{}-gpu-memory {}", self.role, more.next_multiple_of(64)));
         }
-        format!(
-            "{who} no room left: {kind} {limit}, {used:.0} MiB in use, {asked} asked for; the last checkpoint is \
-             intact\nhint: {}",
-            ways.join(", or ")
-        )
+        if ways.is_empty() {
+            ways.push("a GPU with more memory".into());
+        }
+        ways.join(", or ")
     }
 
     /// Activations grow with the batch; what was in use and asked for is at least what it needs.
@@ -148,36 +189,48 @@ fn total_bytes(device: Device) -> Option<u64> {
     device.is_cuda().then(|| torchx::cuda::facts(device).ok()).flatten().map(|facts| facts.total_bytes)
 }
 
-/// LibTorch says "Tried to allocate 20.00 MiB".
-fn asked_mib(text: &str) -> Option<f64> {
-    let (_, rest) = text.split_once("Tried to allocate ")?;
-    let mut words = rest.split_whitespace();
-    let number: f64 = words.next()?.parse().ok()?;
-    Some(match words.next()?.trim_end_matches(['.', ',']) {
-        "GiB" => number * 1024.0,
-        "MiB" => number,
-        "KiB" => number / 1024.0,
-        _ => number / MIB,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::Context;
+    use host::error::Explained;
+
+    /// What LibTorch throws where a card is full.
+    fn gpu_is_full() -> torchx::Error {
+        let said = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 139.81 GiB";
+        tch::TchError::Torch(said.into()).into()
+    }
+
+    fn monitor(caps: Caps) -> MemoryMonitor {
+        MemoryMonitor::new(Roles { data: Device::Cpu, model: Device::Cpu }, caps)
+    }
+
+    const CAPS: Caps = Caps { data_mib: Some(1024), model_mib: Some(4096), shared: false, proposed: false };
 
     #[test]
     fn a_shortage_names_role_cap_use_request_and_ways_out() {
-        let text = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 139.81 GiB";
-        assert_eq!(asked_mib(text), Some(1536.0));
-        let caps = Caps { data_mib: Some(1024), model_mib: Some(4096), shared: false, proposed: false };
-        let asked_mib = asked_mib(text);
-        let shortage = Shortage { role: Role::Model, asked_mib, used_mib: 3900.0, limit_mib: Some(4096.0), caps };
-        let told = shortage.told(&Config::default());
+        let short = monitor(CAPS).shortage(&gpu_is_full().into()).unwrap();
+        let shortage = Shortage { used_mib: 3900.0, ..short };
+        let told = shortage.to_string();
         assert!(
             told.starts_with("the model role has no room left: cap 4096 MiB, 3900 MiB in use, 1536 MiB more"),
             "{told}"
         );
+        let told = shortage.ways_out(&Config::default());
         assert!(told.contains("--batch-size 12 (now 32) with --grad-accum 3"), "{told}");
         assert!(told.contains("enable_gradient_checkpointing") && told.contains("--model-gpu-memory 8448"), "{told}");
+    }
+
+    #[test]
+    fn an_error_for_want_of_memory_is_explained_and_any_other_is_not() {
+        let error = Err::<(), _>(gpu_is_full()).context(OnDataDevice).unwrap_err();
+        let error = monitor(CAPS).explain(error, &Config::default());
+        let shortage = error.downcast_ref::<OutOfMemory>().unwrap().shortage;
+        assert_eq!((shortage.role, shortage.cap_mib, shortage.asked_mib), (Role::Data, Some(1024), Some(1536.0)));
+        let Explained { fact, hints } = Explained::of(error.as_ref());
+        assert!(fact.ends_with("intact: making a batch on the data device: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 139.81 GiB"), "{fact}");
+        assert!(hints.len() == 1 && hints[0].ends_with("--data-gpu-memory 3840"), "{hints:?}");
+        let other = monitor(CAPS).explain(anyhow::anyhow!("disk full"), &Config::default());
+        assert!(!other.is::<OutOfMemory>());
     }
 }

@@ -12,14 +12,14 @@ const FILE: &str = "metrics.jsonl";
 /// Where the figures of an earlier run go when a new one starts in the same folder.
 const PREVIOUS: &str = "metrics.previous.jsonl";
 
-/// Both files are flushed at every call, so a run that is killed loses nothing it has logged.
-pub struct Metrics {
+/// Writes the figures of a run. Both files are flushed at every call, so a run that is killed loses nothing it has logged.
+pub struct MetricsWriter {
     events: EventWriter,
     lines: File,
     path: PathBuf,
 }
 
-impl Metrics {
+impl MetricsWriter {
     /// `resume_from`: the step of the checkpoint that the run goes on from. What an earlier try logged after it is
     /// dropped, for those steps are about to happen again. `None` starts anew.
     pub fn create(log_dir: &Path, resume_from: Option<u64>) -> Result<Self> {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_line_holds_step_time_and_the_figures_in_order() {
         let dir = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::create(dir.path(), None).unwrap();
+        let mut metrics = MetricsWriter::create(dir.path(), None).unwrap();
         metrics.log(7, &[("loss", 0.25), ("grad_norm", f64::NAN), ("a", 1e-4)]).unwrap();
 
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
@@ -142,11 +142,11 @@ mod tests {
     #[test]
     fn resuming_drops_later_steps_and_a_torn_line_then_appends() {
         let dir = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::create(dir.path(), None).unwrap();
+        let mut metrics = MetricsWriter::create(dir.path(), None).unwrap();
         (1..=5).for_each(|step| metrics.log(step, &[("loss", 1.0)]).unwrap());
         metrics.lines.write_all(br#"{"step":2,"ti"#).unwrap();
 
-        let mut resumed = Metrics::create(dir.path(), Some(3)).unwrap();
+        let mut resumed = MetricsWriter::create(dir.path(), Some(3)).unwrap();
         resumed.log(4, &[("loss", 0.5)]).unwrap();
         assert_eq!(steps(dir.path(), FILE), [1, 2, 3, 4]);
         assert_eq!(lines(dir.path(), FILE)[3]["loss"], json!(0.5));
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn starting_anew_sets_the_old_figures_aside() {
         let dir = tempfile::tempdir().unwrap();
-        Metrics::create(dir.path(), None).unwrap().log::<&str>(9, &[]).unwrap();
-        Metrics::create(dir.path(), None).unwrap().log::<&str>(1, &[]).unwrap();
+        MetricsWriter::create(dir.path(), None).unwrap().log::<&str>(9, &[]).unwrap();
+        MetricsWriter::create(dir.path(), None).unwrap().log::<&str>(1, &[]).unwrap();
         assert_eq!(steps(dir.path(), FILE), [1]);
         assert_eq!(steps(dir.path(), PREVIOUS), [9]);
     }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn resuming_without_a_file_is_no_error() {
         let dir = tempfile::tempdir().unwrap();
-        Metrics::create(dir.path(), Some(3)).unwrap().log::<&str>(4, &[]).unwrap();
+        MetricsWriter::create(dir.path(), Some(3)).unwrap().log::<&str>(4, &[]).unwrap();
         assert_eq!(steps(dir.path(), FILE), [4]);
     }
 
@@ -174,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         fs::create_dir_all(path.join("folder")).unwrap();
-        let error = Metrics::create(dir.path(), Some(3)).err().unwrap();
+        let error = MetricsWriter::create(dir.path(), Some(3)).err().unwrap();
         assert!(format!("{error:#}").starts_with(&path.display().to_string()), "{error:#}");
     }
 }

@@ -14,9 +14,9 @@ mod vocoder;
 mod voice;
 
 pub use log::gpu_sampler;
-pub use memory::{Usage, Watch};
+pub use memory::{MemoryMonitor, MemoryUsage, OutOfMemory};
 pub use step::{Done, Learner, Step};
-pub use step_times::{Stages, StepTimes};
+pub use step_times::{StageTimes, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
@@ -104,7 +104,7 @@ impl Start {
 }
 
 /// Held-out loss of the averaged weights, and whether everything could be logged.
-type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::Metrics, u64) -> Result<(f64, Result<()>)> + 'a>;
+type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::MetricsWriter, u64) -> Result<(f64, Result<()>)> + 'a>;
 
 type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
 

@@ -1,6 +1,6 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
-use super::metrics::Metrics;
+use super::metrics::MetricsWriter;
 use crate::checkpoint::State;
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Losses, Voice};
@@ -47,7 +47,7 @@ impl Validation {
     }
 
     /// The mean loss over all held-out clips, and whether everything could be logged.
-    pub fn run(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
+    pub fn run(&mut self, voice: &Voice, metrics: &mut MetricsWriter, step: u64) -> Result<(f64, Result<()>)> {
         tch::manual_seed(SEED);
         let parts = |batch: &Batch| voice.losses(batch).parts().map(|part| part.double_value(&[]));
         let losses = tch::no_grad(|| means_over(&self.features, &self.dataset, parts))?;
@@ -60,7 +60,7 @@ impl Validation {
     }
 
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.
-    fn speak(&mut self, voice: &Voice, metrics: &mut Metrics, step: u64) -> Result<()> {
+    fn speak(&mut self, voice: &Voice, metrics: &mut MetricsWriter, step: u64) -> Result<()> {
         let (host, batch) = batch_on(&self.features, &self.dataset, &[0], 0)?;
         let layout = self.features.layout();
         let tokens = &layout.tables(&*host.block)[layout.tokens.clone()];

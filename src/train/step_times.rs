@@ -1,4 +1,4 @@
-//! Where the time of every step went, read from marks that have passed: nothing waits for a figure.
+//! Where the time of every step went, read from events that have passed: nothing waits for a figure.
 
 use super::step::Done;
 use crate::feed::{Delivery, Event, Interval, Trace};
@@ -8,6 +8,7 @@ use host::telemetry::window::{self, StepSummary, Window};
 use serde::Serialize;
 use std::collections::VecDeque;
 
+/// Reads the times of steps whose events have passed.
 pub struct StepTimes {
     pending: VecDeque<(u64, Done)>,
     /// End of the last step that was read; absent when something else ran after it.
@@ -15,19 +16,19 @@ pub struct StepTimes {
     /// Steps after which something else ran, such as a validation.
     breaks: VecDeque<u64>,
     window: Window,
-    stages: Stages,
+    stages: StageTimes,
     seconds_per_frame: f64,
     frames_per_batch: usize,
 }
 
-/// Milliseconds a batch, on the clocks of the devices that did it; waits on the host's.
+/// Milliseconds of each stage for a batch, on the clocks of the devices that did it; waits on the host's.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Stages {
+pub struct StageTimes {
     pub load_wait_ms: Spread,
     pub to_device_ms: Spread,
     pub features_ms: Spread,
     pub transfer_ms: Spread,
-    /// The optimizer step alone, without waiting for its data.
+    /// The optimizer step alone, without its wait for data.
     pub compute_ms: Spread,
     /// The model device stood idle because no batch was there.
     pub starved_ms: Spread,
@@ -45,7 +46,7 @@ impl StepTimes {
             last_end: None,
             breaks: VecDeque::new(),
             window: Window::new(warm_up_steps),
-            stages: Stages::default(),
+            stages: StageTimes::default(),
             seconds_per_frame: config.model.hop_length as f64 / f64::from(config.data.sample_rate),
             frames_per_batch: context.data.budget.frames,
         }
@@ -65,7 +66,7 @@ impl StepTimes {
     }
 
     /// The figures up to and with `step`, which must have ended; `None` before the first full step.
-    pub fn close(&mut self, step: u64) -> Option<(StepSummary, Stages)> {
+    pub fn close(&mut self, step: u64) -> Option<(StepSummary, StageTimes)> {
         while self.pending.front().is_some_and(|(number, _)| *number <= step) {
             let (number, done) = self.pending.pop_front().expect("it has a front");
             self.read(number, done);
@@ -110,14 +111,14 @@ impl StepTimes {
         self.last_end = (!interrupted).then_some(end);
     }
 
-    /// From the end of what ran before, or from when the batch was asked for if that was later, to its arrival, summed
+    /// Milliseconds that the model device waited: from the end of what ran before, or from when the batch was asked for if that was later, to its arrival, summed
     /// over the step's batches.
     fn starved(&self, deliveries: &[Delivery], part_ends: &[Event]) -> Option<f64> {
         let before = self.last_end.iter().chain(part_ends);
         // Without a last end, the first batch has nothing to be late for.
         let skip = usize::from(self.last_end.is_none());
         let late = |(end, delivery): (&Event, &Delivery)| {
-            let since = |mark: &Event| mark.ms_until(&delivery.arrived);
+            let since = |event: &Event| event.ms_until(&delivery.arrived);
             let since_asked = delivery.asked.as_ref().and_then(since).unwrap_or(f64::INFINITY);
             since(end).map(|ms| ms.min(since_asked).max(0.0))
         };

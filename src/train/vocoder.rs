@@ -1,6 +1,6 @@
 //! Training of a vocoder: on the mel frames of recordings, or on those that a voice makes of them.
 
-use super::metrics::Metrics;
+use super::metrics::MetricsWriter;
 use super::samples::mel_picture;
 use super::step::{Learner, Step};
 use super::{Outcome, OutputFolder, RunSpec, Start, Validate, note, run};
@@ -158,7 +158,7 @@ impl Validation {
         Ok(Some(Validation { dataset, features, rate_hz: context.config.data.sample_rate }))
     }
 
-    fn run(&mut self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<(f64, Result<()>)> {
+    fn run(&mut self, trainee: &Trainee, metrics: &mut MetricsWriter, step: u64) -> Result<(f64, Result<()>)> {
         let distance = |batch: &Batch| {
             let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
             [trainee.adversarial.loss(samples, &trainee.log_mel(batch)).double_value(&[])]
@@ -168,7 +168,7 @@ impl Validation {
         Ok((loss, logged))
     }
 
-    fn speak(&self, trainee: &Trainee, metrics: &mut Metrics, step: u64) -> Result<()> {
+    fn speak(&self, trainee: &Trainee, metrics: &mut MetricsWriter, step: u64) -> Result<()> {
         let (host, batch) = batch_on(&self.features, &self.dataset, &[0], 0)?;
         let frames = host.frame_spans[0].len as i64;
         let log_mel = trainee.log_mel(&batch).narrow(0, 0, frames);

@@ -2,7 +2,6 @@
 //! replayed graphs count one by one. Recording slows launches down, so it is for a stretch of steps and not for a whole
 //! run. The first recording of a process also sets CUPTI up: throw it away.
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 
 use tch::Device;
@@ -85,39 +84,21 @@ pub struct Recording {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Activity {
     pub wall_ns: u64,
-    /// While at least one kernel, copy or fill ran.
+    /// Time while at least one kernel, copy or fill ran.
     pub busy_ns: u64,
-    /// While at least one kernel ran.
+    /// Time while at least one kernel ran.
     pub kernel_ns: u64,
     pub kernels: u64,
-    /// The longest in total first.
+    /// Kernels, the longest in total first.
     pub by_name: Vec<KernelTime>,
-    pub streams: Vec<StreamActivity>,
 }
 
+/// All runs of one kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelTime {
     pub name: String,
     pub total_ns: u64,
     pub count: u64,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct StreamActivity {
-    /// CUPTI's number.
-    pub stream: u32,
-    /// (start, end) of kernels, copies and fills since the start of the recording, in order.
-    pub spans_ns: Vec<(u64, u64)>,
-}
-
-impl Activity {
-    pub fn busy_share(&self) -> f64 {
-        self.busy_ns as f64 / self.wall_ns.max(1) as f64
-    }
-
-    pub fn kernel_share(&self) -> f64 {
-        self.kernel_ns as f64 / self.wall_ns.max(1) as f64
-    }
 }
 
 impl Recording {
@@ -135,7 +116,6 @@ impl Recording {
             kernel_ns: covered(kernels.iter().map(|span| self.within(span))),
             kernels: kernels.len() as u64,
             by_name: self.by_name(&kernels),
-            streams: self.streams(&spans),
         }
     }
 
@@ -156,12 +136,6 @@ impl Recording {
         times.retain(|time| time.count > 0);
         times.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
         times
-    }
-
-    fn streams(&self, spans: &[Span]) -> Vec<StreamActivity> {
-        let mut streams = BTreeMap::<u32, Vec<(u64, u64)>>::new();
-        spans.iter().for_each(|span| streams.entry(span.stream).or_default().push(self.within(span)));
-        streams.into_iter().map(|(stream, spans_ns)| StreamActivity { stream, spans_ns }).collect()
     }
 }
 
@@ -198,11 +172,8 @@ mod tests {
         let recording = Recording { spans, names, start_ns: 100, end_ns: 200, dropped: 0 };
         let activity = recording.of_index(0);
         assert_eq!((activity.wall_ns, activity.busy_ns, activity.kernel_ns, activity.kernels), (100, 70, 55, 4));
-        assert_eq!((activity.busy_share(), activity.kernel_share()), (0.7, 0.55));
         let time = |name: &str, total_ns, count| KernelTime { name: name.to_owned(), total_ns, count };
         assert_eq!(activity.by_name, [time("matmul", 65, 3), time("add", 20, 1)]);
-        let streams: Vec<_> = activity.streams.iter().map(|stream| (stream.stream, &stream.spans_ns[..])).collect();
-        assert_eq!(streams, [(7, &[(0, 5), (10, 30), (40, 60), (95, 100)][..]), (9, &[(20, 50), (55, 70)][..])]);
         assert_eq!((recording.of_index(1).busy_ns, recording.of_index(2).kernels), (100, 0));
     }
 

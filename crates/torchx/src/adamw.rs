@@ -92,16 +92,12 @@ impl AdamW {
         Ok(())
     }
 
-    pub fn lr(&self) -> f64 {
-        self.options.lr
-    }
-
     /// Steps made, those skipped not counted: f32, 0-d, on the device. Reading it waits for the GPU.
     pub fn steps(&self) -> &Tensor {
         &self.step
     }
 
-    pub fn params(&self) -> impl Iterator<Item = &Tensor> {
+    fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.slots.iter().map(|slot| &slot.param)
     }
 

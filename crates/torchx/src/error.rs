@@ -14,6 +14,10 @@ pub enum Error {
     /// The closure failed, or did something that cannot be captured; the device is usable again.
     #[error("CUDA graph capture: {0}")]
     Capture(String),
+    /// An allocator of LibTorch had no room: take less, or raise the cap. `on_gpu`: the caching allocator of a card, or
+    /// the driver; else the host's. `asked_bytes`: where the allocator says how much it was asked for.
+    #[error("{message}")]
+    OutOfMemory { message: String, on_gpu: bool, asked_bytes: Option<u64> },
     /// An argument does not fit.
     #[error("{0}")]
     Argument(String),
@@ -28,14 +32,65 @@ pub enum Unavailable {
     NoDriver(String),
     #[error("the NVIDIA driver offers no GPU: {0}")]
     NoGpu(String),
-    #[error(
-        "libtorch_cuda.so cannot be loaded: {0}\nhint: `CUDA=1 scripts/libtorch.sh` fetches the CUDA libraries of LibTorch"
-    )]
+    #[error("libtorch_cuda.so cannot be loaded: {0}")]
     NoLibrary(String),
-    #[error("this program was built without CUDA headers\nhint: run `scripts/libtorch.sh` and build again")]
+    #[error("this program was built without CUDA headers")]
     BuiltWithout,
     #[error("{0}")]
     Start(String),
+}
+
+/// How LibTorch and the driver say that a card has no room.
+const GPU_IS_FULL: &str = "out of memory";
+/// How LibTorch and the system say that the host has none.
+const HOST_IS_FULL: [&str; 3] = ["can't allocate memory", "not enough memory", "cannot allocate memory"];
+
+impl Error {
+    /// What LibTorch said. This is the one place that reads it: a lack of memory has no other sign.
+    pub(crate) fn torch(message: &str) -> Self {
+        let message = without_backtrace(message).to_owned();
+        let said = message.to_lowercase();
+        let on_gpu = said.contains(GPU_IS_FULL);
+        if on_gpu || HOST_IS_FULL.iter().any(|full| said.contains(full)) {
+            return Error::OutOfMemory { asked_bytes: asked_bytes(&message), on_gpu, message };
+        }
+        Error::Torch(message)
+    }
+
+    /// What ended a capture.
+    pub(crate) fn capture(message: &str) -> Self {
+        match Error::torch(message) {
+            Error::OutOfMemory { message, on_gpu, asked_bytes } => {
+                Error::OutOfMemory { message: format!("CUDA graph capture: {message}"), on_gpu, asked_bytes }
+            }
+            other => Error::Capture(other.to_string()),
+        }
+    }
+
+    /// What to do about it, where one step mends it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Error::Unavailable(Unavailable::NoLibrary(_)) => {
+                Some("`CUDA=1 scripts/libtorch.sh` fetches the CUDA libraries of LibTorch")
+            }
+            Error::Unavailable(Unavailable::BuiltWithout) => Some("run `scripts/libtorch.sh` and build again"),
+            _ => None,
+        }
+    }
+}
+
+/// LibTorch says "Tried to allocate 20.00 MiB".
+fn asked_bytes(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("Tried to allocate ")?;
+    let mut words = rest.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit: u64 = match words.next()?.trim_end_matches(['.', ',']) {
+        "GiB" => 1 << 30,
+        "MiB" => 1 << 20,
+        "KiB" => 1 << 10,
+        _ => 1,
+    };
+    Some((number * unit as f64) as u64)
 }
 
 impl From<Unavailable> for Error {
@@ -47,7 +102,7 @@ impl From<Unavailable> for Error {
 impl From<TchError> for Error {
     fn from(error: TchError) -> Self {
         match error {
-            TchError::Torch(message) => Error::Torch(without_backtrace(&message).to_owned()),
+            TchError::Torch(message) => Error::torch(&message),
             other => Error::Torch(other.to_string()),
         }
     }
@@ -69,5 +124,18 @@ mod tests {
         let a = Tensor::zeros([2, 3], (Kind::Float, tch::Device::Cpu));
         let error = Error::from(a.f_matmul(&a).unwrap_err());
         assert_eq!(error.to_string(), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
+    }
+
+    #[test]
+    fn every_way_to_say_that_memory_is_short_is_understood() {
+        let said = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 139.81 GiB";
+        let full = Error::OutOfMemory { message: said.into(), on_gpu: true, asked_bytes: Some(1536 << 20) };
+        assert_eq!(Error::from(TchError::Torch(said.into())), full);
+        let host = "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried";
+        assert!(matches!(Error::torch(host), Error::OutOfMemory { on_gpu: false, asked_bytes: None, .. }));
+        assert_eq!(Error::torch("shapes do not match"), Error::Torch("shapes do not match".into()));
+        let captured = Error::capture("CUDA error: out of memory\nException raised from x.cpp:3");
+        assert!(matches!(&captured, Error::OutOfMemory { on_gpu: true, .. }));
+        assert_eq!(captured.to_string(), "CUDA graph capture: CUDA error: out of memory");
     }
 }

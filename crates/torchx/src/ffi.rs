@@ -5,7 +5,7 @@ use std::marker::{PhantomData, PhantomPinned};
 
 use tch::Tensor;
 
-use crate::error::{Error, without_backtrace};
+use crate::error::Error;
 use crate::fused::Program;
 
 /// Null when the call went well, else LibTorch's message, malloc'ed.
@@ -142,7 +142,7 @@ pub(crate) fn check(message: Message) -> Result<(), Error> {
         libc::free(message.cast());
         text
     };
-    Err(Error::Torch(without_backtrace(&text).to_owned()))
+    Err(Error::torch(&text))
 }
 
 /// Runs a call that makes a tensor.

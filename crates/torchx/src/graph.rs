@@ -69,9 +69,9 @@ impl Graph {
         // SAFETY: a live graph in capture, on the thread and stream that it began on.
         let ended = check(unsafe { (api()?.graph_end)(graph.0) });
         match outcome {
-            Ok(Ok(value)) => ended.map(|()| (graph, value)).map_err(|e| Error::Capture(e.to_string())),
-            Ok(Err(error)) => Err(Error::Capture(chain(&*error.into()))),
-            Err(panic) => Err(Error::Capture(panic_text(&*panic))),
+            Ok(Ok(value)) => ended.map(|()| (graph, value)).map_err(|e| Error::capture(&e.to_string())),
+            Ok(Err(error)) => Err(Error::capture(&chain(&*error.into()))),
+            Err(panic) => Err(Error::capture(&panic_text(&*panic))),
         }
     }
 
@@ -85,7 +85,7 @@ impl Graph {
         let mut graph = std::ptr::null_mut();
         let id = pool.map_or(PoolId::default(), |pool| pool.id);
         // SAFETY: the zero id asks for a pool of its own; the graph goes back through `graph_free`.
-        check(unsafe { (api()?.graph_begin)(id, &mut graph) }).map_err(|e| Error::Capture(e.to_string()))?;
+        check(unsafe { (api()?.graph_begin)(id, &mut graph) }).map_err(|e| Error::capture(&e.to_string()))?;
         Ok(Graph(graph))
     }
 }

@@ -22,7 +22,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
     let outcome = catch_unwind(AssertUnwindSafe(work));
     CATCHING.set(before);
     outcome.or_else(|panic| match text(&*panic) {
-        Some(text) if text.contains(MARK) => Err(Error::Torch(panic_text(&*panic))),
+        Some(text) if text.contains(MARK) => Err(Error::torch(&panic_text(&*panic))),
         _ => resume_unwind(panic),
     })
 }

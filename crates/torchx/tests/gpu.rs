@@ -468,6 +468,11 @@ fn a_kernel_from_source() {
     assert!(axpy.launch([1; 3], [2048, 1, 1], 0, &args).is_err(), "no card has blocks of 2048");
 }
 
+/// Share of the recording that some of its time is.
+fn share(activity: &Activity, ns: u64) -> f64 {
+    ns as f64 / activity.wall_ns.max(1) as f64
+}
+
 fn record(work: impl FnOnce()) -> Activity {
     let recorder = activity::start().unwrap();
     work();
@@ -477,9 +482,9 @@ fn record(work: impl FnOnce()) -> Activity {
     let top = activity.by_name.first().map(|kernel| (&kernel.name, kernel.count));
     println!(
         "busy {:.3}, kernels {} {:.3}, top {top:?}",
-        activity.busy_share(),
+        share(&activity, activity.busy_ns),
         activity.kernels,
-        activity.kernel_share()
+        share(&activity, activity.kernel_ns)
     );
     activity
 }
@@ -492,13 +497,12 @@ fn recorded_time_is_near_the_wall_when_queued_and_below_it_when_the_host_sleeps(
     let a = Tensor::randn([2048, 2048], FLOAT_GPU);
     record(|| drop(a.matmul(&a))); // the first one sets CUPTI up
     let matmuls = record(|| (0..200).for_each(|_| drop(a.matmul(&a))));
-    assert!(matmuls.kernels >= 200 && matmuls.busy_share() > 0.8, "{:?}", matmuls.by_name);
+    assert!(matmuls.kernels >= 200 && share(&matmuls, matmuls.busy_ns) > 0.8, "{:?}", matmuls.by_name);
 
     let queued = record(|| (0..100).for_each(|_| spin_ms(&spinner, 1)));
     assert_eq!(queued.kernels, 100);
     assert!(queued.by_name[0].name == "spin" && queued.by_name[0].count == 100);
-    assert!((100_000_000..120_000_000).contains(&queued.kernel_ns) && queued.kernel_share() > 0.9);
-    assert_eq!(queued.streams.len(), 1);
+    assert!((100_000_000..120_000_000).contains(&queued.kernel_ns) && share(&queued, queued.kernel_ns) > 0.9);
 
     let paused = record(|| {
         for _ in 0..20 {
@@ -508,7 +512,7 @@ fn recorded_time_is_near_the_wall_when_queued_and_below_it_when_the_host_sleeps(
         }
     });
     assert_eq!(paused.kernels, 20);
-    assert!((20_000_000..24_000_000).contains(&paused.kernel_ns) && paused.busy_share() < 0.4);
+    assert!((20_000_000..24_000_000).contains(&paused.kernel_ns) && share(&paused, paused.busy_ns) < 0.4);
 }
 
 #[test]
@@ -541,7 +545,6 @@ fn copies_are_busy_time_and_one_recording_runs_at_a_time() {
     let mut device = Tensor::zeros([64 * MIB / 4], FLOAT_GPU);
     let copies = record(|| (0..10).for_each(|_| copy_async(&mut device, &host).unwrap()));
     assert!(copies.busy_ns > 0 && copies.kernels == 0 && copies.kernel_ns == 0, "{:?}", copies.by_name);
-    assert_eq!(copies.streams[0].spans_ns.len(), 10);
 
     let first = activity::start().unwrap();
     let second = activity::start().err().unwrap().to_string();

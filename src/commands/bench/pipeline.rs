@@ -2,7 +2,7 @@
 
 use crate::commands::bench_setup::BenchSetup;
 use crate::run::RunContext;
-use crate::tools::bench::{self, Report};
+use crate::tools::bench_pipeline::{self, PipelineFigures};
 use anyhow::Result;
 use cli::bench::pipeline::Args;
 use cli::print_line;
@@ -17,7 +17,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut slow = stand.config.clone();
     (slow.data.use_native_loading, slow.data.prefetch_to_gpu) = (false, false);
     if args.headspace {
-        let ms = bench::headspace(&context, args.num_steps);
+        let ms = bench_pipeline::headspace(&context, args.num_steps);
         bar.finish_and_clear();
         print_line(if args.json {
             json!({ "headspace_ms": ms? }).to_string()
@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let report = bench::pipeline(&context, &RunContext { config: &slow, ..context }, args.num_steps);
+    let report = bench_pipeline::measure(&context, &RunContext { config: &slow, ..context }, args.num_steps);
     bar.finish_and_clear();
     let report = report?;
     match args.json {
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Figures beside what a pipeline should reach; on a machine without a GPU the goals are the same.
-fn table(report: &Report) -> String {
+fn table(report: &PipelineFigures) -> String {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let ms = |ms: f64| format!("{ms:.3} ms");
     let optional = |share: Option<f64>| share.map_or("–".into(), percent);

@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &bench_synth::SpeechFigures) -> String {
     let [factor, first, batch] = bench_synth::goals(report);
     let verdict = |goal: Option<(String, bool)>| {
         goal.map_or("– | –".into(), |(goal, good)| format!("{goal} | {}", if good { "yes" } else { "no" }))

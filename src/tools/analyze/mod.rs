@@ -3,9 +3,9 @@
 
 mod stages;
 
-pub use stages::{Built, Drained, Texts, Waiting, build, over};
+pub use stages::{BuildTimes, DrainTimes, StepWaits, TextTimes, build, over};
 
-use super::measure::Rig;
+use super::measure::Pipeline;
 use crate::feed::name;
 use crate::run::RunContext;
 use anyhow::Result;
@@ -29,48 +29,49 @@ const GAIN: f64 = 1.1;
 /// The data path should be able to do this much more than the step takes.
 const RESERVE: f64 = 1.5;
 
+/// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// For each measurement.
+pub struct AnalyzeOptions {
+    /// Seconds of each measurement.
     pub seconds: f64,
     /// Clips that are turned into features again, to see what that takes.
     pub clips: usize,
 }
 
-/// Where the time of a step comes from.
+/// Milliseconds of a training step, and whether they were measured or given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepTime {
     pub ms: f64,
     pub measured: bool,
 }
 
-/// Everything is per batch of the run's size.
+/// Figures of the data path, each for a batch of the run's size.
 #[derive(Debug, Serialize)]
 pub struct Analysis {
-    pub texts: Texts,
-    pub built: Built,
-    /// Features stay on disk for the next run.
+    pub texts: TextTimes,
+    pub built: BuildTimes,
+    /// Whether features stay on disk for the next run.
     pub keeps_cache: bool,
     /// The loader alone, at the run's number of workers.
-    pub load: Drained,
+    pub load: DrainTimes,
     pub workers: usize,
     /// Features alone, of a batch that stays: what the path would do if loading were free.
     pub features_ms: Spread,
     pub data_device: String,
-    /// All stages together, from the cache.
-    pub whole: Drained,
-    pub waiting: Waiting,
+    /// The whole path, from the cache.
+    pub whole: DrainTimes,
+    pub waiting: StepWaits,
     pub step: StepTime,
     /// Batches of one step.
     pub accumulate: u64,
     pub audio_seconds_per_batch: f64,
     pub corpus_seconds: f64,
-    pub tried: Tried,
+    pub tried: TriedChanges,
 }
 
 /// Batches a second with something changed.
 #[derive(Debug, Default, Serialize)]
-pub struct Tried {
+pub struct TriedChanges {
     /// The loader alone, by number of workers.
     pub workers: Vec<(usize, f64)>,
     /// The whole path over the same clips, from samples and from mel frames; only where the data role is the CPU.
@@ -81,19 +82,24 @@ pub struct Tried {
 
 /// A step on a batch that stays, measured for about so long.
 pub fn step_time(context: &RunContext, seconds: f64) -> Result<StepTime> {
-    let (mut rig, _) = Rig::start(context)?;
+    let (mut pipeline, _) = Pipeline::start(context)?;
     if context.roles.model.is_cuda() {
-        rig.warm_up()?;
+        pipeline.warm_up()?;
     }
-    rig.stop_feed();
-    let once_ms = rig.headspace(1)?;
+    pipeline.stop_feed();
+    let once_ms = pipeline.headspace(1)?;
     let more = (seconds * 1e3 / once_ms.max(1e-3)).clamp(1.0, 200.0) as u64;
-    Ok(StepTime { ms: rig.headspace(more)?, measured: true })
+    Ok(StepTime { ms: pipeline.headspace(more)?, measured: true })
 }
 
 /// `utterances`: of the whole corpus.
-pub fn analyze(context: &RunContext, utterances: &[Utterance], step: StepTime, options: Options) -> Result<Analysis> {
-    let Options { seconds, clips } = options;
+pub fn analyze(
+    context: &RunContext,
+    utterances: &[Utterance],
+    step: StepTime,
+    options: AnalyzeOptions,
+) -> Result<Analysis> {
+    let AnalyzeOptions { seconds, clips } = options;
     let config = context.config;
     let every = utterances.len().div_ceil(clips.max(1)).max(1);
     let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
@@ -129,9 +135,9 @@ fn try_changes(
     context: &RunContext,
     some: &[Utterance],
     cache: host::cache::Cache,
-    whole: &Drained,
-    Options { seconds, .. }: Options,
-) -> Result<Tried> {
+    whole: &DrainTimes,
+    AnalyzeOptions { seconds, .. }: AnalyzeOptions,
+) -> Result<TriedChanges> {
     let cores = host::machine::cores();
     let numbers = std::iter::successors(Some(1), |number| Some(number * 2)).take_while(|number| *number < cores);
     let workers = numbers
@@ -161,7 +167,7 @@ fn try_changes(
             whole.batches_per_second,
         ]),
     };
-    Ok(Tried { workers, contents, places })
+    Ok(TriedChanges { workers, contents, places })
 }
 
 /// A stage that every batch passes, and how many a second it could let through.
@@ -215,12 +221,12 @@ impl Analysis {
     }
 
     fn text(&self) -> Section {
-        let Texts { cold_ms, cached_ms } = self.texts;
+        let TextTimes { cold_ms, cached_ms } = self.texts;
         let mut section = Section::new("Text");
         section
             .row("a text, made", format!("{} ± {} ({} texts)", ms(cold_ms.mean), ms(cold_ms.std()), cold_ms.count))
             .row("a text, cached", format!("{} ± {}", ms(cached_ms.mean), ms(cached_ms.std())));
-        let Built { work, clips, .. } = self.built;
+        let BuildTimes { work, clips, .. } = self.built;
         if !self.keeps_cache && work.text > work.sound + work.read {
             let per_clip = |seconds: f64| ms(seconds * 1e3 / clips.max(1) as f64);
             let fact = format!(
@@ -235,7 +241,7 @@ impl Analysis {
     }
 
     fn audio(&self) -> Section {
-        let Built { clips, work, workers, .. } = self.built;
+        let BuildTimes { clips, work, workers, .. } = self.built;
         let (read, sound) = (work.read * 1e3 / clips.max(1) as f64, work.sound * 1e3 / clips.max(1) as f64);
         let mut section = Section::new("Audio");
         section
@@ -291,7 +297,7 @@ impl Analysis {
     }
 
     fn efficiency(&self) -> Section {
-        let Waiting { wait_ms, idle_share, step_ms } = self.waiting;
+        let StepWaits { wait_ms, idle_share, step_ms } = self.waiting;
         let mut section = Section::new("Would a step wait?");
         let how = if self.step.measured { "measured on a batch that stays" } else { "given with --step-ms" };
         section

@@ -23,21 +23,21 @@ const MOST_BATCHES: usize = 2_000;
 
 /// Milliseconds of one text.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Texts {
+pub struct TextTimes {
     pub cold_ms: Spread,
     pub cached_ms: Spread,
 }
 
 /// Recordings turned into features, as the first run does it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Built {
+pub struct BuildTimes {
     pub clips: usize,
     pub audio_seconds: f64,
     pub workers: usize,
     pub work: BuildSeconds,
 }
 
-impl Built {
+impl BuildTimes {
     pub fn audio_seconds_per_second(&self) -> f64 {
         self.audio_seconds / self.work.wall.max(1e-9)
     }
@@ -45,11 +45,11 @@ impl Built {
 
 /// Batches taken as fast as they come.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Drained {
+pub struct DrainTimes {
     pub batches_per_second: f64,
-    /// From one to the next.
+    /// Milliseconds from one batch to the next.
     pub gap_ms: Spread,
-    /// Of one worker.
+    /// Milliseconds of one worker for a batch.
     pub load_ms: Spread,
     pub copy_ms: Spread,
     pub features_ms: Spread,
@@ -58,13 +58,13 @@ pub struct Drained {
 
 /// What a step of some length would wait for.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Waiting {
+pub struct StepWaits {
     pub step_ms: f64,
     pub wait_ms: Spread,
     pub idle_share: f64,
 }
 
-/// Stops at the time, and at enough.
+/// Ends a measurement when its time is over, or when it has seen enough.
 struct Clock {
     start: Instant,
     seconds: f64,
@@ -76,7 +76,7 @@ impl Clock {
         Clock { start: Instant::now(), seconds, turns: 0 }
     }
 
-    /// At least twice, so that there is something to compare.
+    /// Whether to measure once more: at least twice, so that there is something to compare.
     fn goes_on(&mut self) -> bool {
         self.turns += 1;
         self.turns <= 2 || (self.start.elapsed().as_secs_f64() < self.seconds && self.turns <= MOST_BATCHES)
@@ -84,17 +84,21 @@ impl Clock {
 }
 
 /// A small cache of its own, made and forgotten: what the first run does to every clip.
-pub fn build(context: &RunContext, utterances: &[Utterance], content: CacheContent) -> Result<(Built, cache::Cache)> {
+pub fn build(
+    context: &RunContext,
+    utterances: &[Utterance],
+    content: CacheContent,
+) -> Result<(BuildTimes, cache::Cache)> {
     let mut config = context.config.clone();
     (config.data.enable_caching, config.data.cache_content) = (false, content);
     let (tokenizer, quiet) = (&context.data.tokenizer, |_| ());
     let (cache, report) = cache::open(utterances, tokenizer, &config, &quiet, context.stop, context.hook)?;
     let workers = config.data.reading_workers();
-    Ok((Built { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
+    Ok((BuildTimes { clips: report.built, audio_seconds: report.seconds, workers, work: report.work }, cache))
 }
 
 /// Tokens made of each text, and tokens taken out of the cache.
-pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cache, seconds: f64) -> Result<Texts> {
+pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cache, seconds: f64) -> Result<TextTimes> {
     let tokenizer: &Tokenizer = &context.data.tokenizer;
     let fallback = &context.config.data.language;
     let (mut cold_ms, mut cached_ms) = (Spread::default(), Spread::default());
@@ -113,11 +117,11 @@ pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cach
         let _ = std::hint::black_box(cache.clip(index)?.tokens.to_vec());
         cached_ms.add(ms(start.elapsed()));
     }
-    Ok(Texts { cold_ms, cached_ms })
+    Ok(TextTimes { cold_ms, cached_ms })
 }
 
 /// The loader alone: batches in host memory that nobody uses.
-pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<Drained> {
+pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<DrainTimes> {
     let mut config = context.config.clone();
     config.data.num_workers = Some(workers);
     let loader = start_loader(&RunContext { config: &config, ..*context }, Position::default())?;
@@ -129,7 +133,7 @@ pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<Draine
     };
     // What lies ready was made before the clock started.
     (0..WARM_UP_BATCHES + config.data.prefetch_depth()).try_for_each(|_| take().map(drop))?;
-    let (mut drained, mut clock, mut last) = (Drained::default(), Clock::start(seconds), Instant::now());
+    let (mut drained, mut clock, mut last) = (DrainTimes::default(), Clock::start(seconds), Instant::now());
     let start = last;
     while clock.goes_on() {
         drained.load_ms.add(ms(take()?));
@@ -156,7 +160,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
                 Ok::<_, torchx::Error>(tch::no_grad(|| features.batch(&staged, &host.position)))
             })?;
             span.end.wait()?;
-            span.ms().context("two marks of one device")
+            span.ms().context("two events of one device")
         };
         (0..WARM_UP_BATCHES).try_for_each(|_| once().map(drop))?;
         let (mut spread, mut clock) = (Spread::default(), Clock::start(seconds));
@@ -168,7 +172,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
 }
 
 /// The whole data path, into a slot that nobody reads.
-pub fn drain(context: &RunContext, seconds: f64) -> Result<Drained> {
+pub fn drain(context: &RunContext, seconds: f64) -> Result<DrainTimes> {
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut take = || torchx::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten();
@@ -176,7 +180,7 @@ pub fn drain(context: &RunContext, seconds: f64) -> Result<Drained> {
     for _ in 0..WARM_UP_BATCHES + ahead {
         take()?.arrived.wait()?;
     }
-    let (mut drained, mut clock, mut last) = (Drained::default(), Clock::start(seconds), Instant::now());
+    let (mut drained, mut clock, mut last) = (DrainTimes::default(), Clock::start(seconds), Instant::now());
     let (start, mut deliveries): (_, Vec<Delivery>) = (last, Vec::new());
     while clock.goes_on() {
         deliveries.push(take()?);
@@ -195,7 +199,7 @@ pub fn drain(context: &RunContext, seconds: f64) -> Result<Drained> {
 }
 
 /// The whole data path with a pause of `step_ms` after every batch: what a step of that length would wait for.
-pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<Waiting> {
+pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<StepWaits> {
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut step = || -> Result<f64> {
@@ -215,10 +219,10 @@ pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<Waiti
         wait_ms.add(step()?);
     }
     let idle_share = wait_ms.mean * wait_ms.count as f64 / ms(start.elapsed());
-    Ok(Waiting { step_ms, wait_ms, idle_share })
+    Ok(StepWaits { step_ms, wait_ms, idle_share })
 }
 
-/// The same data path over the clips of a small cache, in batches of the same size.
+/// A data path over the clips of a small cache, in batches of the run's size.
 pub fn over<'a>(context: &RunContext<'a>, cache: cache::Cache) -> Result<TrainingData> {
     let (config, data) = (context.config, context.data);
     let (train, _) = Dataset::new(cache, &data.tokenizer, &ClipLimits::of(config))?;
@@ -227,7 +231,7 @@ pub fn over<'a>(context: &RunContext<'a>, cache: cache::Cache) -> Result<Trainin
     Ok(data.with(Arc::new(train), budget))
 }
 
-/// With features made elsewhere.
+/// The run context with features made on another device.
 pub fn with_data_on<'a>(context: &RunContext<'a>, data: Device) -> RunContext<'a> {
     RunContext { roles: Roles { data, ..context.roles }, ..*context }
 }

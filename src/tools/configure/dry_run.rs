@@ -1,11 +1,13 @@
 //! A short run of the real pipeline with other settings: nothing is saved, and running out of memory is an answer.
 
 use crate::run::RunContext;
-use crate::tools::measure::{Rig, Watched};
+use crate::tools::measure::{ObservedSteps, Pipeline};
+use crate::tools::peak_host_mib;
 use anyhow::{Context, Result};
 use host::config::Config;
 use host::dataset::TrainingData;
-use host::loader::Budget;
+use host::loader::{self, Budget};
+use host::machine::mib;
 use serde::Serialize;
 use std::fs;
 use std::time::Instant;
@@ -19,31 +21,31 @@ const FEWEST_STEPS: u64 = 2;
 pub const SAME: f64 = 0.03;
 /// However unsteady the machine was, twice as fast is faster.
 const MOST_DOUBT: f64 = 0.4;
-const MIB: f64 = (1u64 << 20) as f64;
 
 /// Figures of one size of batch.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Trial {
-    /// Frames that were asked for, and that a batch then had.
+    /// Frames of a batch that were asked for.
     pub asked: usize,
+    /// Frames that a batch then had.
     pub frames: usize,
     pub steps: u64,
     pub step_ms: f64,
     pub step_cv: f64,
-    /// On a batch that stays.
+    /// Milliseconds of a step on a batch that stays.
     pub headspace_ms: f64,
     pub audio_seconds_per_second: f64,
     pub readiness: f64,
     pub padding_share: f64,
-    /// Of a worker.
+    /// Milliseconds of a worker for a batch.
     pub load_ms: f64,
     pub copy_ms: f64,
     pub features_ms: f64,
     pub transfer_ms: f64,
-    /// Most memory: what the GPU's allocator took, or on a CPU what this process did.
+    /// Memory at most: what the GPU's allocator took, or on a CPU what this process did.
     pub peak_mib: Option<f64>,
     pub parameters: usize,
-    /// Setting up, warming up and measuring.
+    /// Seconds of setting up, warming up and measuring.
     pub wall_s: f64,
 }
 
@@ -69,8 +71,8 @@ pub struct HostLimit {
 impl HostLimit {
     /// Most of what is available now, together with what this process has.
     pub fn of_this_machine() -> Option<Self> {
-        let free = host::tools::devices::survey().cpu.memory_available_bytes? as f64 / MIB;
-        Some(HostLimit { mib: 0.8 * free + peak_host_mib().unwrap_or(0.0) })
+        let free = host::tools::devices::survey().cpu.memory_available_bytes?;
+        Some(HostLimit { mib: 0.8 * mib(free) + peak_host_mib().unwrap_or(0.0) })
     }
 }
 
@@ -80,7 +82,7 @@ pub fn dry_run(context: &RunContext, config: &Config, budget: Budget, seconds: f
     dry_run_over(context, config, &data, seconds)
 }
 
-/// The same over other clips.
+/// Runs over other clips for about `seconds` once it is warm.
 pub fn dry_run_over(context: &RunContext, config: &Config, data: &TrainingData, seconds: f64) -> Result<Trial> {
     let began = Instant::now();
     let device = context.roles.model;
@@ -96,16 +98,16 @@ pub fn dry_run_over(context: &RunContext, config: &Config, data: &TrainingData, 
 }
 
 fn run(context: &RunContext, seconds: f64) -> Result<Trial> {
-    let (mut rig, _) = Rig::start(context)?;
-    rig.run(if context.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { 1 })?;
+    let (mut pipeline, _) = Pipeline::start(context)?;
+    pipeline.run(if context.roles.model.is_cuda() { GPU_WARM_UP_STEPS } else { 1 })?;
     let start = Instant::now();
-    rig.run(1)?;
+    pipeline.run(1)?;
     let steps = (seconds / start.elapsed().as_secs_f64().max(1e-6)) as u64;
     let steps = steps.clamp(FEWEST_STEPS, MOST_STEPS);
-    let Watched { summary, stages, loader, .. } = rig.watch(steps)?;
-    let parameters = rig.parameters();
-    rig.stop_feed();
-    let headspace_ms = rig.headspace((steps / 2).max(1))?;
+    let ObservedSteps { summary, stages, loader, .. } = pipeline.observe(steps)?;
+    let parameters = pipeline.parameters();
+    pipeline.stop_feed();
+    let headspace_ms = pipeline.headspace((steps / 2).max(1))?;
     let mean = |spread: host::telemetry::Spread| spread.known().map_or(0.0, |spread| spread.mean);
     Ok(Trial {
         asked: context.data.budget.frames,
@@ -127,17 +129,13 @@ fn run(context: &RunContext, seconds: f64) -> Result<Trial> {
     })
 }
 
-/// What was said, where there was no room: LibTorch's allocators, pinned memory, the loader's.
+/// What was said, where there was no room: by LibTorch's allocators, or by the loader, which needs pinned memory.
 pub fn shortage(error: &anyhow::Error) -> Option<String> {
-    let texts: Vec<String> = error.chain().map(ToString::to_string).collect();
-    let is_short = |text: &&String| {
-        let text = text.to_lowercase();
-        ["out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory"]
-            .iter()
-            .any(|said| text.contains(said))
+    let is_short = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(torchx::Error::OutOfMemory { .. }))
+            || matches!(cause.downcast_ref(), Some(loader::Error::Memory { .. }))
     };
-    texts.iter().find(is_short)?;
-    texts[0].lines().next().map(str::to_owned)
+    error.chain().any(is_short).then(|| error.to_string().lines().next().unwrap_or_default().to_owned())
 }
 
 fn forget_peak(device: Device) -> Result<()> {
@@ -153,15 +151,9 @@ fn forget_peak(device: Device) -> Result<()> {
 
 fn peak_mib(device: Device) -> Option<f64> {
     match device.is_cuda() {
-        true => torchx::memory::stats(device).ok().map(|stats| stats.peak_reserved_bytes as f64 / MIB),
+        true => torchx::memory::stats(device).ok().map(|stats| mib(stats.peak_reserved_bytes as u64)),
         false => peak_host_mib(),
     }
-}
-
-pub fn peak_host_mib() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    value.trim().strip_suffix(" kB")?.parse::<f64>().ok().map(|kib| kib / 1024.0)
 }
 
 #[cfg(test)]
@@ -169,14 +161,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_say_that_memory_is_short_is_understood() {
-        let gpu = anyhow::anyhow!("CUDA out of memory. Tried to allocate 1.50 GiB")
-            .context("the model role has no room left\nhint: x");
+    fn every_way_in_which_memory_is_short_is_understood() {
+        let said = |text: &str| anyhow::Error::new(torchx::Error::from(tch::TchError::Torch(text.into())));
+        let gpu = said("CUDA out of memory. Tried to allocate 1.50 GiB").context("the model role has no room left");
         assert_eq!(shortage(&gpu).as_deref(), Some("the model role has no room left"));
-        let cpu =
-            anyhow::anyhow!("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried");
+        let cpu = said("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried");
         assert!(shortage(&cpu).is_some());
-        assert!(shortage(&anyhow::anyhow!("shapes do not match")).is_none());
+        assert!(shortage(&said("shapes do not match")).is_none());
     }
 
     #[test]
@@ -193,10 +184,5 @@ mod tests {
         assert!(!trial(1_300.0, 0.2, 3).is_faster_than(&trial(1_000.0, 0.2, 3)));
         assert!(trial(1_700.0, 0.2, 3).is_faster_than(&trial(1_000.0, 0.2, 3)));
         assert!(trial(2_000.0, 3.0, 2).is_faster_than(&trial(1_000.0, 3.0, 2)));
-    }
-
-    #[test]
-    fn this_process_has_a_peak() {
-        assert!(peak_host_mib().is_some_and(|mib| mib > 1.0));
     }
 }

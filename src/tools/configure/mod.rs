@@ -1,26 +1,27 @@
 //! Settings for this machine and corpus, each chosen by trying: sizes of batches until memory is full, precision, graphs,
 //! what the cache keeps, workers, depths, and where features are made.
 
-mod bench;
 mod dry_run;
 mod page;
 mod search;
+mod trials;
 mod two_gpus;
 mod write;
 
 pub use dry_run::{HostLimit, SAME, Trial};
 pub use page::head;
-pub use search::Found;
-pub use two_gpus::{Predicted, Times};
-pub use write::{Choice, yaml};
+pub use search::SizeSearch;
+pub use two_gpus::{BatchTimes, Predicted};
+pub use write::{ChosenSetting, yaml};
 
 use crate::run::RunContext;
-use anyhow::{Result, bail};
-use bench::Bench;
+use anyhow::Result;
 use host::config::Config;
 use host::corpus::Utterance;
+use host::error::hinted;
 use host::loader::Budget;
 use serde::Serialize;
+use trials::Trials;
 
 /// A worker that is at work for more of its time has no reserve for a slow batch.
 const BUSY: f64 = 0.7;
@@ -28,28 +29,29 @@ const BUSY: f64 = 0.7;
 const HEADROOM: f64 = 1.25;
 const LEAST_CAP_MIB: u64 = 256;
 
+/// How long settings are searched for.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Of all trials together, about.
+pub struct TuneOptions {
+    /// Seconds of all trials together, about.
     pub seconds: f64,
-    /// Of each, once it is warm.
+    /// Seconds of each trial, once it is warm.
     pub trial_seconds: f64,
-    /// Sizes of batches.
+    /// Sizes of batches that are tried at most.
     pub trials: usize,
-    /// Compare with the settings as they were.
+    /// Whether the settings as they were are run too, and compared.
     pub verify: bool,
-    /// On a CPU, which has no caps of its own.
+    /// Memory for a trial on a CPU, which has no caps of its own.
     pub host_limit: Option<HostLimit>,
 }
 
-/// What came out.
+/// Settings that were found, and what they were chosen by.
 pub struct Tuned {
     pub config: Config,
-    pub choices: Vec<Choice>,
-    pub found: Found,
+    pub choices: Vec<ChosenSetting>,
+    pub found: SizeSearch,
     pub chosen: Trial,
-    pub tried: Vec<Comparison>,
-    pub gpus: Gpus,
+    pub tried: Vec<SettingComparison>,
+    pub gpus: TwoGpus,
     /// Before and after, each with speech a second; before is absent where it did not fit.
     pub verified: Option<(Option<Trial>, Trial)>,
     on_gpu: bool,
@@ -59,7 +61,7 @@ pub struct Tuned {
 
 /// Two ways of one setting, at the same size of batch.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub struct SettingComparison {
     pub setting: String,
     /// (value, seconds of speech a second), what is kept first.
     pub kept: (String, f64),
@@ -68,40 +70,39 @@ pub struct Comparison {
 
 /// What is known about using two GPUs.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Gpus {
+pub struct TwoGpus {
     pub count: usize,
-    /// From the times measured on one; absent on a CPU.
+    /// What two would bring, from the times measured on one; absent on a CPU.
     pub predicted: Option<Predicted>,
     /// Seconds of speech a second with a GPU for each role; absent where there is one.
     pub producer_consumer: Option<f64>,
 }
 
 /// `utterances`: of the whole corpus.
-pub fn configure(context: &RunContext, utterances: &[Utterance], options: Options) -> Result<Tuned> {
-    let bench = Bench::new(context, options);
+pub fn configure(context: &RunContext, utterances: &[Utterance], options: TuneOptions) -> Result<Tuned> {
+    let trials = Trials::new(context, options);
     let mut config = without_brakes(context.config);
     let mut choices = unbraked(context.config, &config);
     let asked_frames = asked(context);
-    let found = bench.sizes(&config, asked_frames)?;
+    let found = trials.sizes(&config, asked_frames)?;
     let Some(knee) = found.knee(asked_frames).cloned() else {
         let (frames, why) = found.too_large.clone().unwrap_or((asked_frames, "no size was tried".into()));
-        bail!(
-            "not even {frames} frames a batch fit: {why}\nhint: a smaller `size`, `enable_gradient_checkpointing: true`, \
-             shorter clips (`max_mel_frames`) or larger caps"
-        );
+        let ways =
+            "a smaller `size`, `enable_gradient_checkpointing: true`, shorter clips (`max_mel_frames`) or larger caps";
+        return Err(hinted(format!("not even {frames} frames a batch fit: {why}"), ways));
     };
     config.data.frame_budget = Some(knee.frames);
-    choices.push(Choice::new("data.frame_budget", knee.frames, size_reason(&found, &knee, asked_frames)));
+    choices.push(ChosenSetting::new("data.frame_budget", knee.frames, size_reason(&found, &knee, asked_frames)));
     let mut chosen = knee;
-    let mut tried = bench.step_settings(&mut config, &mut chosen, &mut choices)?;
-    tried.extend(bench.content(&mut config, &chosen, utterances, &mut choices)?);
-    bench.depths(&mut config, &mut chosen, &mut choices)?;
+    let mut tried = trials.step_settings(&mut config, &mut chosen, &mut choices)?;
+    tried.extend(trials.content(&mut config, &chosen, utterances, &mut choices)?);
+    trials.depths(&mut config, &mut chosen, &mut choices)?;
     choices.push(workers(&mut config, &chosen));
     caps(&mut config, context, &chosen, &mut choices);
-    let gpus = bench.gpus(&mut config, &mut chosen, &mut choices)?;
-    let verified = if options.verify { Some(bench.verify(&config)?) } else { None };
+    let gpus = trials.gpus(&mut config, &mut chosen, &mut choices)?;
+    let verified = if options.verify { Some(trials.verify(&config)?) } else { None };
     let on_gpu = context.roles.model.is_cuda();
-    let seconds = bench.began.elapsed().as_secs_f64();
+    let seconds = trials.began.elapsed().as_secs_f64();
     Ok(Tuned { config, choices, found, chosen, tried, gpus, verified, on_gpu, asked_frames, seconds })
 }
 
@@ -121,7 +122,7 @@ fn without_brakes(config: &Config) -> Config {
     config
 }
 
-fn unbraked(before: &Config, after: &Config) -> Vec<Choice> {
+fn unbraked(before: &Config, after: &Config) -> Vec<ChosenSetting> {
     let reason = "as in every trial: packed batches, made beside the step";
     let switches = [
         ("data.use_native_loading", before.data.use_native_loading, after.data.use_native_loading),
@@ -130,10 +131,14 @@ fn unbraked(before: &Config, after: &Config) -> Vec<Choice> {
         ("data.optimize_cpu_gpu_overlap", before.data.optimize_cpu_gpu_overlap, after.data.optimize_cpu_gpu_overlap),
         ("data.pad_to_fixed_length", before.data.pad_to_fixed_length, after.data.pad_to_fixed_length),
     ];
-    switches.into_iter().filter(|(_, old, new)| old != new).map(|(key, _, new)| Choice::new(key, new, reason)).collect()
+    switches
+        .into_iter()
+        .filter(|(_, old, new)| old != new)
+        .map(|(key, _, new)| ChosenSetting::new(key, new, reason))
+        .collect()
 }
 
-fn size_reason(found: &Found, knee: &Trial, asked: usize) -> String {
+fn size_reason(found: &SizeSearch, knee: &Trial, asked: usize) -> String {
     let rate = knee.audio_seconds_per_second;
     let (fastest, largest) = (found.fastest().unwrap_or(knee), found.trials.last().unwrap_or(knee));
     let memory = knee.peak_mib.map_or(String::new(), |mib| format!(", {mib:.0} MiB at most"));
@@ -149,8 +154,8 @@ fn size_reason(found: &Found, knee: &Trial, asked: usize) -> String {
     format!("{rate:.0} s of speech a second at {:.1} ms a step{memory}{beyond}{before}", knee.step_ms)
 }
 
-/// As many as leave each some reserve.
-fn workers(config: &mut Config, chosen: &Trial) -> Choice {
+/// Chooses as many workers as leave each some reserve.
+fn workers(config: &mut Config, chosen: &Trial) -> ChosenSetting {
     let cores = host::machine::cores();
     let batch_ms = chosen.step_ms / config.training.gradient_accumulation_steps as f64;
     let share = chosen.load_ms / batch_ms.max(1e-6);
@@ -162,18 +167,18 @@ fn workers(config: &mut Config, chosen: &Trial) -> Choice {
         if number == 1 { "one is".into() } else { format!("each of {number} is") },
         share / number as f64 * 100.0
     );
-    Choice::new("data.num_workers", number, reason)
+    ChosenSetting::new("data.num_workers", number, reason)
 }
 
-/// Caps that the trial would have kept to, where they were left to the program.
-fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<Choice>) {
+/// Chooses caps that the trial would have kept to, where they were left to the program.
+fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<ChosenSetting>) {
     let training = &mut config.training;
     let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed && context.caps.shared) else { return };
     let model = ((peak * HEADROOM) as u64).max(LEAST_CAP_MIB).next_multiple_of(64);
     (training.data_gpu_memory, training.model_gpu_memory) = (Some(LEAST_CAP_MIB), Some(model));
     let reason = format!("both roles together took {peak:.0} MiB, and a quarter more");
-    choices.push(Choice::new("training.data_gpu_memory", LEAST_CAP_MIB, reason.clone()));
-    choices.push(Choice::new("training.model_gpu_memory", model, reason));
+    choices.push(ChosenSetting::new("training.data_gpu_memory", LEAST_CAP_MIB, reason.clone()));
+    choices.push(ChosenSetting::new("training.model_gpu_memory", model, reason));
 }
 
 #[cfg(test)]
@@ -215,9 +220,10 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
         let context =
             RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
         let host_limit = Some(HostLimit { mib: 1.0 });
-        let options = Options { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
+        let options = TuneOptions { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
         let utterances = corpus::read(&corpus_dir, &corpus::Options::default()).unwrap().utterances;
-        let error = configure(&context, &utterances, options).err().expect("nothing fits").to_string();
+        let error = configure(&context, &utterances, options).err().expect("nothing fits");
+        let error = host::error::Explained::of(error.as_ref()).to_string();
         assert!(error.starts_with("not even ") && error.contains("MiB, and 1 are there"), "{error}");
         assert!(error.contains("enable_gradient_checkpointing"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! What `configure` found, for people: the sizes, the comparisons, the choices, before and after.
 
-use super::search::End;
-use super::{Choice, Comparison, Trial, Tuned};
+use super::search::SearchEnd;
+use super::{ChosenSetting, SettingComparison, Trial, Tuned};
 use crate::feed::{Roles, name};
 use host::config::CacheContent;
 use host::tools::report::{Finding, Report, Section};
@@ -44,13 +44,13 @@ impl Tuned {
             section.row(format!("{frames} frames"), format!("too large: {why}"));
         }
         let (code, end) = match self.found.end {
-            End::Memory => ("largest", "memory sets the limit"),
-            End::Corpus => (
+            SearchEnd::Memory => ("largest", "memory sets the limit"),
+            SearchEnd::Corpus => (
                 "largest",
                 "an epoch of this corpus would have fewer than eight steps beyond that, so nothing larger was tried",
             ),
-            End::Trials => ("largest", "as many as were to be tried"),
-            End::Time => ("time", "the time was over before memory was full: --seconds allows more"),
+            SearchEnd::Trials => ("largest", "as many as were to be tried"),
+            SearchEnd::Time => ("time", "the time was over before memory was full: --seconds allows more"),
         };
         section.findings.push(Finding::good(code, end));
         let cvs = self.found.trials.iter().map(|trial| trial.step_cv);
@@ -79,7 +79,7 @@ impl Tuned {
 
     fn settings(&self) -> Section {
         let mut section = Section::new("Other settings, both ways");
-        for Comparison { setting, kept, left } in &self.tried {
+        for SettingComparison { setting, kept, left } in &self.tried {
             let speech = |(value, rate): &(String, f64)| format!("{value}: {rate:.0} s of speech a second");
             section.row(setting.clone(), format!("{} · {}", speech(kept), speech(left)));
         }
@@ -121,7 +121,7 @@ impl Tuned {
 
     fn chosen_values(&self) -> Section {
         let mut section = Section::new("Chosen");
-        for Choice { key, value, reason } in &self.choices {
+        for ChosenSetting { key, value, reason } in &self.choices {
             let name = key.split_once('.').map_or(*key, |(_, name)| name);
             section.row(format!("{name}: {value}"), reason.clone());
         }

@@ -28,7 +28,7 @@ pub enum Attempt {
 
 /// Why the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SearchEnd {
     /// The largest is known to `CLOSE`.
     Memory,
     /// Larger ones make no sense with this corpus.
@@ -37,26 +37,27 @@ pub enum End {
     Time,
 }
 
+/// Sizes of batches that were tried, and where that ended.
 #[derive(Debug)]
-pub struct Found {
-    /// In the order of their size.
+pub struct SizeSearch {
+    /// Trials in the order of their size.
     pub trials: Vec<Trial>,
     /// The smallest that does not fit, and why.
     pub too_large: Option<(usize, String)>,
-    pub end: End,
+    pub end: SearchEnd,
 }
 
 /// Doubles from `first` until something does not fit, then halves the gap between what fits and what does not; steps
 /// back first where `first` itself is too large. `attempt` gets frames, and says in its trial how many they became.
-pub fn search(first: usize, bounds: Bounds, mut attempt: impl FnMut(usize) -> Result<Attempt>) -> Result<Found> {
-    let mut found = Found { trials: Vec::new(), too_large: None, end: End::Trials };
+pub fn search(first: usize, bounds: Bounds, mut attempt: impl FnMut(usize) -> Result<Attempt>) -> Result<SizeSearch> {
+    let mut found = SizeSearch { trials: Vec::new(), too_large: None, end: SearchEnd::Trials };
     let mut frames = first.clamp(bounds.least, bounds.most);
     for _ in 0..bounds.trials {
         match attempt(frames)? {
             Attempt::Fits(trial) => found.trials.push(*trial),
             Attempt::TooLarge(why) => found.too_large = Some((frames, why)),
             Attempt::OutOfTime => {
-                found.end = End::Time;
+                found.end = SearchEnd::Time;
                 break;
             }
         }
@@ -73,15 +74,15 @@ pub fn search(first: usize, bounds: Bounds, mut attempt: impl FnMut(usize) -> Re
 }
 
 /// The next size, or why there is none.
-fn next(found: &Found, Bounds { least, most, .. }: Bounds) -> Result<usize, End> {
+fn next(found: &SizeSearch, Bounds { least, most, .. }: Bounds) -> Result<usize, SearchEnd> {
     let largest = found.trials.iter().map(|trial| trial.asked).max();
     let limit = found.too_large.as_ref().map(|(frames, _)| *frames);
     let wanted = match (largest, limit) {
-        (Some(fits), None) if fits >= most => return Err(End::Corpus),
+        (Some(fits), None) if fits >= most => return Err(SearchEnd::Corpus),
         (Some(fits), None) => (fits * 2).min(most),
-        (None, Some(limit)) if limit <= least => return Err(End::Memory),
+        (None, Some(limit)) if limit <= least => return Err(SearchEnd::Memory),
         (None, Some(limit)) => (limit / 2).max(least),
-        (Some(fits), Some(limit)) if limit as f64 / fits as f64 <= CLOSE => return Err(End::Memory),
+        (Some(fits), Some(limit)) if limit as f64 / fits as f64 <= CLOSE => return Err(SearchEnd::Memory),
         (Some(fits), Some(limit)) => (fits as f64 * limit as f64).sqrt() as usize,
         (None, None) => least,
     };
@@ -90,12 +91,12 @@ fn next(found: &Found, Bounds { least, most, .. }: Bounds) -> Result<usize, End>
     let tried = |frames: usize| found.trials.iter().any(|trial| trial.asked == frames) || limit == Some(frames);
     match (tried(rounded), limit) {
         (false, _) => Ok(rounded),
-        (true, Some(_)) => Err(End::Memory),
-        (true, None) => Err(End::Corpus),
+        (true, Some(_)) => Err(SearchEnd::Memory),
+        (true, None) => Err(SearchEnd::Corpus),
     }
 }
 
-impl Found {
+impl SizeSearch {
     pub fn fastest(&self) -> Option<&Trial> {
         self.trials.iter().max_by(|a, b| a.audio_seconds_per_second.total_cmp(&b.audio_seconds_per_second))
     }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     /// A card with room for so many frames; the sizes that were tried.
-    fn on_a_card(room: usize, first: usize) -> (Found, Vec<usize>) {
+    fn on_a_card(room: usize, first: usize) -> (SizeSearch, Vec<usize>) {
         let mut tried = Vec::new();
         let found = search(first, BOUNDS, |frames| {
             tried.push(frames);
@@ -144,7 +145,7 @@ mod tests {
                     largest <= room && largest as f64 * CLOSE * 1.07 >= room as f64,
                     "{room} from {first}: {largest}"
                 );
-                assert_eq!(found.end, End::Memory);
+                assert_eq!(found.end, SearchEnd::Memory);
                 assert!(tried.len() <= 14, "{room} from {first}: {tried:?}");
                 let mut once = tried.clone();
                 once.sort_unstable();
@@ -165,17 +166,17 @@ mod tests {
     #[test]
     fn the_corpus_the_number_of_trials_and_the_time_end_it() {
         let (found, tried) = on_a_card(usize::MAX, 8_192);
-        assert_eq!((found.end, *tried.last().unwrap()), (End::Corpus, BOUNDS.most));
+        assert_eq!((found.end, *tried.last().unwrap()), (SearchEnd::Corpus, BOUNDS.most));
         let fits = |frames| Ok(Attempt::Fits(Box::new(trial(frames, 1))));
         let few = search(8_192, Bounds { trials: 2, ..BOUNDS }, fits).unwrap();
-        assert_eq!((few.end, few.trials.len()), (End::Trials, 2));
+        assert_eq!((few.end, few.trials.len()), (SearchEnd::Trials, 2));
         let mut left = 3;
         let late = search(8_192, BOUNDS, |frames| {
             left -= 1;
             if left == 0 { Ok(Attempt::OutOfTime) } else { fits(frames) }
         });
         let late = late.unwrap();
-        assert_eq!((late.end, late.trials.len()), (End::Time, 2));
+        assert_eq!((late.end, late.trials.len()), (SearchEnd::Time, 2));
     }
 
     #[test]

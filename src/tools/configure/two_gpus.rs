@@ -12,8 +12,9 @@ use serde::Serialize;
 /// What a link carries is not measured with one card: PCIe 4.0 with 16 lanes gives about this much.
 const LINK_BYTES_PER_MS: f64 = 25e9 / 1e3;
 
+/// Times measured on one GPU, for one batch.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Times {
+pub struct BatchTimes {
     pub step_ms: f64,
     pub headspace_ms: f64,
     /// Features and copies of one batch.
@@ -22,7 +23,7 @@ pub struct Times {
     pub parameters: usize,
 }
 
-/// Milliseconds a batch.
+/// Milliseconds a batch in each way of using GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Predicted {
     pub one_ms: f64,
@@ -30,7 +31,7 @@ pub struct Predicted {
     pub data_parallel_ms: f64,
 }
 
-impl Times {
+impl BatchTimes {
     pub fn predict(&self) -> Predicted {
         let transfer_ms = self.batch_bytes / LINK_BYTES_PER_MS;
         // Two cards exchange half of the f32 gradients twice.
@@ -69,8 +70,8 @@ impl Predicted {
 mod tests {
     use super::*;
 
-    fn times(step_ms: f64, headspace_ms: f64, features_ms: f64) -> Times {
-        Times { step_ms, headspace_ms, features_ms, batch_bytes: 6e6, parameters: 21_000_000 }
+    fn times(step_ms: f64, headspace_ms: f64, features_ms: f64) -> BatchTimes {
+        BatchTimes { step_ms, headspace_ms, features_ms, batch_bytes: 6e6, parameters: 21_000_000 }
     }
 
     /// The measured case of a small voice on an H200: features are hidden already.
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_small_step_with_many_parameters_stays_on_one() {
-        let tiny = Times { parameters: 200_000_000, ..times(4.0, 3.95, 0.1) };
+        let tiny = BatchTimes { parameters: 200_000_000, ..times(4.0, 3.95, 0.1) };
         assert_eq!(tiny.predict().answer(), "one GPU does: neither way of using two would bring 5 %");
     }
 }

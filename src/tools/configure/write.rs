@@ -7,21 +7,21 @@ use serde_json::Value;
 
 /// A value and the measurement behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Choice {
+pub struct ChosenSetting {
     /// `data.frame_budget`.
     pub key: &'static str,
     pub value: Value,
     pub reason: String,
 }
 
-impl Choice {
+impl ChosenSetting {
     pub fn new(key: &'static str, value: impl Into<Value>, reason: impl Into<String>) -> Self {
-        Choice { key, value: value.into(), reason: reason.into() }
+        ChosenSetting { key, value: value.into(), reason: reason.into() }
     }
 }
 
 /// YAML that loads to `config`. `head`: comment lines above it.
-pub fn yaml(config: &Config, choices: &[Choice], head: &[String]) -> Result<String> {
+pub fn yaml(config: &Config, choices: &[ChosenSetting], head: &[String]) -> Result<String> {
     let mut flags = Overrides::default();
     flags.set("model.size", Some(config.model.size));
     flags.set("training.optimization_level", Some(config.training.optimization_level));
@@ -58,8 +58,10 @@ mod tests {
                     data: {val_split: 0.2, language: no, max_failures: 1%}";
         let mut config = Config::parse(text, Path::new("a.yaml")).unwrap();
         (config.data.frame_budget, config.data.num_workers) = (Some(8_192), Some(2));
-        let choices =
-            [Choice::new("data.frame_budget", 8_192, "fast\nenough"), Choice::new("data.num_workers", 2, "so")];
+        let choices = [
+            ChosenSetting::new("data.frame_budget", 8_192, "fast\nenough"),
+            ChosenSetting::new("data.num_workers", 2, "so"),
+        ];
         let written = yaml(&config, &choices, &["by hand".into()]).unwrap();
         assert_eq!(Config::parse(&written, Path::new("b.yaml")).unwrap(), config, "{written}");
         assert!(

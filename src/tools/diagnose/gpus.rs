@@ -1,5 +1,6 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
+use host::machine::MIB;
 use host::tools::devices::{self, Gpu, Path, Report as Survey};
 use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
@@ -8,33 +9,43 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What GPUs did before this program touched them.
+/// The machine as it was before this program touched its GPUs.
 #[derive(Debug, Default, Serialize)]
-pub struct Before {
+pub struct MachineSurvey {
     pub survey: Survey,
-    /// Programs on each GPU, by its index: (processes, MiB).
-    pub guests: Vec<Guests>,
-    /// Nodes whose cores this process may use.
+    #[serde(rename = "guests")]
+    pub other_programs: Vec<OtherPrograms>,
+    /// NUMA nodes whose cores this process may use.
     pub nodes: BTreeSet<u32>,
 }
 
+/// Other programs on a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Guests {
+pub struct OtherPrograms {
     pub gpu: u32,
     pub processes: usize,
     pub mib: u64,
     pub utilisation_percent: u32,
 }
 
-impl Before {
+impl MachineSurvey {
     pub fn look() -> Self {
-        Before { survey: devices::survey(), guests: guests().unwrap_or_default(), nodes: own_nodes() }
+        MachineSurvey {
+            survey: devices::survey(),
+            other_programs: other_programs().unwrap_or_default(),
+            nodes: own_nodes(),
+        }
     }
 }
 
 /// `wanted`: GPUs that the run uses, by index. `asked_for`: the config names a GPU. `usable`: LibTorch can use one; or
 /// why not.
-pub fn look_at_gpus(before: &Before, wanted: &[u32], asked_for: bool, usable: Result<(), String>) -> Vec<Section> {
+pub fn look_at_gpus(
+    before: &MachineSurvey,
+    wanted: &[u32],
+    asked_for: bool,
+    usable: Result<(), String>,
+) -> Vec<Section> {
     let mut section = Section::new("GPUs");
     let survey = &before.survey;
     if let Some(reason) = &survey.reason {
@@ -66,7 +77,9 @@ pub fn look_at_gpus(before: &Before, wanted: &[u32], asked_for: bool, usable: Re
         section.findings.extend(narrow(gpu));
         section.findings.extend(far(gpu, &before.nodes));
     }
-    section.findings.extend(before.guests.iter().filter(|guests| wanted.contains(&guests.gpu)).filter_map(shared));
+    section
+        .findings
+        .extend(before.other_programs.iter().filter(|programs| wanted.contains(&programs.gpu)).filter_map(shared));
     section.findings.extend(apart(survey, wanted));
     if section.findings.is_empty() {
         section.findings.push(Finding::good("gpus", "no other program is on them, links have all their lanes"));
@@ -111,13 +124,13 @@ fn far(gpu: &Gpu, nodes: &BTreeSet<u32>) -> Option<Finding> {
     })
 }
 
-fn shared(guests: &Guests) -> Option<Finding> {
-    (guests.processes > 0 || guests.utilisation_percent > 5).then(|| {
+fn shared(programs: &OtherPrograms) -> Option<Finding> {
+    (programs.processes > 0 || programs.utilisation_percent > 5).then(|| {
         let fact = format!(
             "GPU {} was in use before this run: {} other programs with {} MiB, {} % busy",
-            guests.gpu, guests.processes, guests.mib, guests.utilisation_percent
+            programs.gpu, programs.processes, programs.mib, programs.utilisation_percent
         );
-        let cost = f64::from(guests.utilisation_percent) / 100.0;
+        let cost = f64::from(programs.utilisation_percent) / 100.0;
         Finding::warning("gpu-shared", cost, fact, "stop them, or choose another GPU with --data-gpu and --model-gpu")
     })
 }
@@ -140,7 +153,7 @@ fn apart(survey: &Survey, wanted: &[u32]) -> Option<Finding> {
 }
 
 /// Asked for before this program uses a GPU, so all that is found is others'.
-fn guests() -> Option<Vec<Guests>> {
+fn other_programs() -> Option<Vec<OtherPrograms>> {
     let nvml = Nvml::init().ok()?;
     let gpus = (0..nvml.device_count().ok()?).filter_map(|gpu| {
         let device = nvml.device_by_index(gpu).ok()?;
@@ -153,7 +166,7 @@ fn guests() -> Option<Vec<Guests>> {
             })
             .sum();
         let utilisation_percent = device.utilization_rates().map_or(0, |rates| rates.gpu);
-        Some(Guests { gpu, processes: processes.len(), mib: bytes >> 20, utilisation_percent })
+        Some(OtherPrograms { gpu, processes: processes.len(), mib: bytes / MIB, utilisation_percent })
     });
     Some(gpus.collect())
 }
@@ -185,7 +198,7 @@ mod tests {
     use super::*;
     use host::tools::devices::{Link, Pcie};
 
-    fn two_gpus(path: Path) -> Before {
+    fn two_gpus(path: Path) -> MachineSurvey {
         let pcie = |lanes| Some(Pcie { generation: 5, lanes });
         let gpu = |index| Gpu {
             index,
@@ -197,10 +210,10 @@ mod tests {
         };
         let links = vec![Link { gpus: [0, 1], path, meaning: path.meaning() }];
         let survey = Survey { gpus: vec![gpu(0), gpu(1)], links, ..Survey::default() };
-        Before { survey, guests: Vec::new(), nodes: [0, 1].into() }
+        MachineSurvey { survey, other_programs: Vec::new(), nodes: [0, 1].into() }
     }
 
-    fn codes(before: &Before, wanted: &[u32]) -> Vec<&'static str> {
+    fn codes(before: &MachineSurvey, wanted: &[u32]) -> Vec<&'static str> {
         let sections = look_at_gpus(before, wanted, true, Ok(()));
         sections.iter().flat_map(|section| &section.findings).map(|finding| finding.code).collect()
     }
@@ -215,18 +228,20 @@ mod tests {
         assert_eq!(codes(&narrow, &[0]), ["pcie-narrow"]);
         narrow.survey.gpus[0].pcie = Some(Pcie { generation: 1, lanes: 16 });
         assert_eq!(codes(&narrow, &[0]), ["gpus"], "a card at rest lowers its generation");
-        let far = Before { nodes: [0].into(), ..two_gpus(Path::Pix) };
+        let far = MachineSurvey { nodes: [0].into(), ..two_gpus(Path::Pix) };
         assert_eq!(codes(&far, &[1]), ["numa-far"]);
-        let guests = vec![Guests { gpu: 0, processes: 1, mib: 900, utilisation_percent: 40 }];
-        let shared = Before { guests, ..two_gpus(Path::Pix) };
+        let other_programs = vec![OtherPrograms { gpu: 0, processes: 1, mib: 900, utilisation_percent: 40 }];
+        let shared = MachineSurvey { other_programs, ..two_gpus(Path::Pix) };
         assert_eq!(codes(&shared, &[0]), ["gpu-shared"]);
         assert_eq!(codes(&shared, &[1]), ["gpus"], "not the run's GPU");
     }
 
     #[test]
     fn no_gpu_is_a_fact_unless_one_was_asked_for() {
-        let none =
-            Before { survey: Survey { reason: Some("no driver".into()), ..Survey::default() }, ..Before::default() };
+        let none = MachineSurvey {
+            survey: Survey { reason: Some("no driver".into()), ..Survey::default() },
+            ..MachineSurvey::default()
+        };
         let code = |asked_for| look_at_gpus(&none, &[], asked_for, Err("x".into()))[0].findings[0].code;
         assert_eq!((code(false), code(true)), ("cpu", "no-gpu"));
     }

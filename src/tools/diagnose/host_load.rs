@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How long the cores are watched before this program uses them.
 const LOOK: Duration = Duration::from_millis(800);
-/// Share of core time that others may use.
+/// Share of core time that other programs may use.
 const OTHERS: f64 = 0.25;
 /// Share of the time that tasks may wait for memory.
 const MEMORY_STALL: f64 = 0.02;
@@ -63,7 +63,7 @@ fn memory(cpu: &Cpu) -> String {
     format!("{} of {} GiB available", gib(cpu.memory_available_bytes), gib(cpu.memory_total_bytes))
 }
 
-/// Before the run, so that nothing of it is the run's own. What it costs, the run will show.
+/// Judged before the run, so that nothing of it is the run's own. What it costs, the run will show.
 fn judge(load: Option<HostLoad>, cpu: &Cpu) -> Vec<Finding> {
     let mut found = Vec::new();
     let Some(load) = load else { return found };
@@ -99,7 +99,7 @@ fn judge(load: Option<HostLoad>, cpu: &Cpu) -> Vec<Finding> {
 
 /// Speed of reading recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Disk {
+pub struct DiskSpeed {
     /// After the system was asked to forget them; absent where it did not.
     pub cold_mb_per_second: Option<f64>,
     pub warm_mb_per_second: f64,
@@ -108,7 +108,7 @@ pub struct Disk {
 }
 
 /// Reads some recordings, spread over the list, twice. `None` where nothing can be read.
-pub fn look_at_disk(recordings: &[PathBuf]) -> Option<Disk> {
+pub fn look_at_disk(recordings: &[PathBuf]) -> Option<DiskSpeed> {
     let every = recordings.len().div_ceil(MOST_FILES).max(1);
     let chosen: Vec<&PathBuf> = recordings.iter().step_by(every).collect();
     for path in &chosen {
@@ -117,7 +117,7 @@ pub fn look_at_disk(recordings: &[PathBuf]) -> Option<Disk> {
     }
     let (cold, files, bytes) = speed(&chosen)?;
     let (warm, ..) = speed(&chosen[..files])?;
-    Some(Disk { cold_mb_per_second: (cold < COLD * warm).then_some(cold), warm_mb_per_second: warm, files, bytes })
+    Some(DiskSpeed { cold_mb_per_second: (cold < COLD * warm).then_some(cold), warm_mb_per_second: warm, files, bytes })
 }
 
 /// (MB a second, files, bytes)

@@ -3,12 +3,11 @@
 mod gpus;
 mod host_load;
 
-pub use gpus::{Before, look_at_gpus};
-pub use host_load::{Disk, look_at_disk, look_at_host};
+pub use gpus::{MachineSurvey, look_at_gpus};
+pub use host_load::{DiskSpeed, look_at_disk, look_at_host};
 
-use super::measure::Measured;
+use super::measure::RunMeasurement;
 use super::profile;
-use super::verdict::Thresholds;
 use host::tools::report::{Finding, Report, Section};
 use serde_json::{Value, json};
 
@@ -16,12 +15,17 @@ use serde_json::{Value, json};
 const RESERVE: f64 = 2.0;
 
 /// Sections of the machine, then those of the run if there was one.
-pub fn report(machine: Vec<Section>, disk: Option<Disk>, measured: Option<&Measured>, figures: Value) -> Report {
+pub fn report(
+    machine: Vec<Section>,
+    disk: Option<DiskSpeed>,
+    measured: Option<&RunMeasurement>,
+    figures: Value,
+) -> Report {
     let mut report =
         Report { sections: machine, figures, ..Report::new("diagnosis of this machine, and of a short run") };
     report.sections.extend(disk.map(|disk| disk_section(&disk, measured)));
     if let Some(measured) = measured {
-        report.sections.extend(profile::sections(measured, &Thresholds::default()));
+        report.sections.extend(profile::sections(measured));
         report.figures["run"] = serde_json::to_value(measured).unwrap_or(Value::Null);
     }
     report.figures["disk"] = json!(disk);
@@ -29,12 +33,12 @@ pub fn report(machine: Vec<Section>, disk: Option<Disk>, measured: Option<&Measu
 }
 
 /// Bytes of sound that training takes in a second, if nothing were in memory.
-fn demand(measured: &Measured) -> f64 {
+fn demand(measured: &RunMeasurement) -> f64 {
     let setup = &measured.setup;
     setup.bytes_per_batch as f64 * setup.accumulate as f64 / (measured.stages.compute_ms.mean / 1e3).max(1e-9)
 }
 
-fn disk_section(disk: &Disk, measured: Option<&Measured>) -> Section {
+fn disk_section(disk: &DiskSpeed, measured: Option<&RunMeasurement>) -> Section {
     let mut section = Section::new("Disk");
     let cold = match disk.cold_mb_per_second {
         Some(speed) => format!("{speed:.0} MB/s after the system was asked to forget them (posix_fadvise)"),

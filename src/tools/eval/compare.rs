@@ -9,24 +9,25 @@ use serde::Serialize;
 use std::f64::consts::LN_2;
 use std::path::Path;
 
-/// What is known of one recording.
-pub struct Heard {
+/// Frames and pitch of one recording.
+pub struct AnalysedSpeech {
     pub frames: Frames,
     /// Hz, or none where a frame is not voiced.
     pub pitch: Vec<Option<f64>>,
     pub seconds: f64,
 }
 
-pub struct Comparison {
-    pub recorded: Heard,
-    pub spoken: Heard,
+/// A recording and its sentence as spoken, with the frames of both paired.
+pub struct SpeechComparison {
+    pub recorded: AnalysedSpeech,
+    pub spoken: AnalysedSpeech,
     /// Frames that say the same, recorded first.
     pub path: Vec<Pair>,
 }
 
-/// Of one sentence.
+/// How far the speech of one sentence is from its recording.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ClipFigures {
     pub recorded_seconds: f64,
     pub spoken_seconds: f64,
     pub mel_cepstral_distortion_db: f64,
@@ -38,28 +39,28 @@ pub struct Figures {
     pub real_time_factor: f64,
 }
 
-impl Heard {
+impl AnalysedSpeech {
     /// Silence at the ends is cut from both alike.
     fn of(path: &Path) -> Result<Self> {
         let Waveform { samples, rate_hz } = audio::trim_silence(audio::decode(path)?);
         let pitch = pitch::track(&samples, rate_hz, hop_samples(rate_hz));
         let seconds = samples.len() as f64 / f64::from(rate_hz);
-        Ok(Heard { frames: Frames::of(&samples, rate_hz), pitch, seconds })
+        Ok(AnalysedSpeech { frames: Frames::of(&samples, rate_hz), pitch, seconds })
     }
 }
 
-impl Comparison {
+impl SpeechComparison {
     pub fn of(recorded: &Path, spoken: &Path) -> Result<Self> {
-        let (recorded, spoken) = (Heard::of(recorded)?, Heard::of(spoken)?);
+        let (recorded, spoken) = (AnalysedSpeech::of(recorded)?, AnalysedSpeech::of(spoken)?);
         let (a, b) = (&recorded.frames.cepstra, &spoken.frames.cepstra);
         let path = warp::align(a.len(), b.len(), |row, col| distortion_db(&a[row], &b[col]))
             .with_context(|| format!("{:.0} s recorded, {:.0} s spoken", recorded.seconds, spoken.seconds))?;
-        Ok(Comparison { recorded, spoken, path })
+        Ok(SpeechComparison { recorded, spoken, path })
     }
 
-    pub fn figures(&self, real_time_factor: f64) -> Figures {
+    pub fn figures(&self, real_time_factor: f64) -> ClipFigures {
         let log_f0_rmse = self.log_f0_rmse();
-        Figures {
+        ClipFigures {
             recorded_seconds: self.recorded.seconds,
             spoken_seconds: self.spoken.seconds,
             mel_cepstral_distortion_db: self.distortion_db(),
@@ -123,12 +124,12 @@ mod tests {
         samples
     }
 
-    fn compared(a: &[f32], b: &[f32]) -> Figures {
+    fn compared(a: &[f32], b: &[f32]) -> ClipFigures {
         let dir = TempDir::new().unwrap();
         let [recorded, spoken] = ["a.wav", "b.wav"].map(|name| dir.path().join(name));
         write_wav(&recorded, a, RATE_HZ).unwrap();
         write_wav(&spoken, b, RATE_HZ).unwrap();
-        Comparison::of(&recorded, &spoken).unwrap().figures(0.5)
+        SpeechComparison::of(&recorded, &spoken).unwrap().figures(0.5)
     }
 
     #[test]

@@ -2,21 +2,21 @@
 //! defines every figure.
 
 mod cepstra;
-mod choice;
+mod clip_picture;
 mod compare;
+mod evaluation;
+mod evaluation_set;
 mod pitch;
 mod recogniser;
-mod report;
-mod sheet;
 mod speech;
 mod warp;
 mod words;
 
-pub use choice::{Case, Choice, Wanted};
-pub use compare::{Comparison, Figures};
+pub use compare::{ClipFigures, SpeechComparison};
+pub use evaluation::{EvaluatedClip, Evaluation, Transcript, Transcripts};
+pub use evaluation_set::{Case, EvaluationOptions, EvaluationSet};
 pub use recogniser::Recogniser;
-pub use report::{Clip, Heard, Report, Summary, Transcript};
-pub use speech::{Folder, Manner, Settings, Spoken, timed};
+pub use speech::{EvaluationFolder, SpeechMode, SpeechSettings, SpokenCase, timed};
 
 use anyhow::{Context, Result};
 use host::corpus::Utterance;
@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Holds every spoken sentence against its recording, on all cores; none when stopped.
 pub fn compare(
-    spoken: &[Spoken],
-    folder: &Folder,
+    spoken: &[SpokenCase],
+    folder: &EvaluationFolder,
     progress: &(dyn Fn(usize) + Sync),
     stop: &AtomicBool,
-) -> Option<Vec<Result<Clip>>> {
+) -> Option<Vec<Result<EvaluatedClip>>> {
     let done = AtomicUsize::new(0);
-    let one = |spoken: &Spoken| {
+    let one = |spoken: &SpokenCase| {
         let clip = (!stop.load(Ordering::Relaxed)).then(|| clip(spoken, folder));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         clip
@@ -41,21 +41,31 @@ pub fn compare(
     spoken.par_iter().map(one).collect()
 }
 
-fn clip(Spoken { case, real_time_factor }: &Spoken, folder: &Folder) -> Result<Clip> {
+fn clip(SpokenCase { case, real_time_factor }: &SpokenCase, folder: &EvaluationFolder) -> Result<EvaluatedClip> {
     let (recorded, spoken) = (folder.recorded(&case.name), folder.spoken(&case.name));
-    let figures = Comparison::of(&recorded, &spoken)?.figures(*real_time_factor);
+    let figures = SpeechComparison::of(&recorded, &spoken)?.figures(*real_time_factor);
     let Utterance { id, text, speaker, language, .. } = case.utterance.clone();
-    Ok(Clip { id, speaker, language, text, recorded, spoken, reference: case.reference.clone(), figures, heard: None })
+    Ok(EvaluatedClip {
+        id,
+        speaker,
+        language,
+        text,
+        recorded,
+        spoken,
+        reference: case.reference.clone(),
+        figures,
+        heard: None,
+    })
 }
 
 /// Draws the worst sentences, each into a file that says what it is bad at.
-pub fn pictures(report: &Report, folder: &Folder, count: usize) -> Result<Vec<PathBuf>> {
+pub fn pictures(report: &Evaluation, folder: &EvaluationFolder, count: usize) -> Result<Vec<PathBuf>> {
     let place = folder.worst()?;
-    let draw = |(number, (flaw, clip)): (usize, (&str, &Clip))| {
-        let sheet = sheet::draw(clip, flaw, &Comparison::of(&clip.recorded, &clip.spoken)?);
+    let draw = |(number, (flaw, clip)): (usize, (&str, &EvaluatedClip))| {
+        let picture = clip_picture::draw(clip, flaw, &SpeechComparison::of(&clip.recorded, &clip.spoken)?);
         let name = clip.spoken.file_stem().unwrap_or_default().to_string_lossy();
         let path = place.join(format!("{}-{flaw}-{name}.png", number + 1));
-        fs::write(&path, sheet.png()).with_context(|| format!("{}: cannot be written", path.display()))?;
+        fs::write(&path, picture.png()).with_context(|| format!("{}: cannot be written", path.display()))?;
         Ok(path)
     };
     report.worst(count).into_iter().enumerate().map(draw).collect()
@@ -63,7 +73,7 @@ pub fn pictures(report: &Report, folder: &Folder, count: usize) -> Result<Vec<Pa
 
 /// What a recogniser hears in recordings and speech, in one go; none when stopped.
 pub fn listen(
-    clips: &mut [Clip],
+    clips: &mut [EvaluatedClip],
     recogniser: &Recogniser,
     language: &str,
     progress: &dyn Fn(usize),
@@ -77,7 +87,7 @@ pub fn listen(
             let (words, characters) = words::compare(&clip.text, heard, language);
             Transcript { text: heard.clone(), words, characters }
         };
-        clip.heard = Some(Heard { recorded: transcript(&heard[0]), spoken: transcript(&heard[1]) });
+        clip.heard = Some(Transcripts { recorded: transcript(&heard[0]), spoken: transcript(&heard[1]) });
     }
     Ok(Some(()))
 }

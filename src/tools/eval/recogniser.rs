@@ -4,7 +4,8 @@
 //! is run once, is given the path of each recording on a line of standard input, and prints a line `path|text` for each, in
 //! any order: a model that is slow to load is loaded once. No shell comes between, so nothing in a path can be a command.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use host::error::{WithHint, hinted};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,12 +15,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-const PLACE: &str = "{wav}";
+/// Stands for the path of a recording in a command.
+const RECORDING: &str = "{wav}";
 /// How often Ctrl-C is looked for while a program runs.
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines of what a program complained about that are shown when it fails.
 const COMPLAINTS: usize = 5;
 
+/// A program that listens, as words of its command.
 pub struct Recogniser {
     words: Vec<String>,
 }
@@ -28,13 +31,16 @@ impl Recogniser {
     /// Split as a shell would, quotes and all; but nothing is expanded.
     pub fn new(command: &str) -> Result<Self> {
         let words = shlex::split(command).with_context(|| format!("`{command}`: a quote is not closed"))?;
-        ensure!(!words.is_empty(), "the recogniser's command is empty\nhint: --asr-command 'program {PLACE}'");
+        if words.is_empty() {
+            let hint = format!("--asr-command 'program {RECORDING}'");
+            return Err(hinted("the recogniser's command is empty", hint));
+        }
         Ok(Recogniser { words })
     }
 
     /// What was heard in each recording; none when stopped. `done` is told how many are through.
     pub fn hear(&self, recordings: &[PathBuf], done: &dyn Fn(usize), stop: &AtomicBool) -> Result<Option<Vec<String>>> {
-        if self.words.iter().any(|word| word.contains(PLACE)) {
+        if self.words.iter().any(|word| word.contains(RECORDING)) {
             self.hear_each(recordings, done, stop)
         } else {
             self.hear_all(recordings, done, stop)
@@ -50,7 +56,7 @@ impl Recogniser {
         let mut heard = Vec::new();
         for path in recordings {
             let path = text_of(path)?;
-            let words: Vec<String> = self.words.iter().map(|word| word.replace(PLACE, path)).collect();
+            let words: Vec<String> = self.words.iter().map(|word| word.replace(RECORDING, path)).collect();
             let mut lines = Vec::new();
             if !run(&words, &[], &mut |line| lines.push(line), stop).with_context(|| path.to_owned())? {
                 return Ok(None);
@@ -77,15 +83,16 @@ impl Recogniser {
             return Ok(None);
         }
         let silent: Vec<&&str> = paths.iter().filter(|path| !heard.contains_key(**path)).collect();
-        ensure!(
-            silent.is_empty(),
-            "`{}` printed no line for {} of {} recordings, the first of them {}\nhint: for each path on standard input \
-             print `path|text`; or name the recording with {PLACE}, and the program is run for each",
-            self.words[0],
-            silent.len(),
-            paths.len(),
-            silent[0]
-        );
+        if let Some(first) = silent.first() {
+            let (program, count, all) = (&self.words[0], silent.len(), paths.len());
+            let fact =
+                format!("`{program}` printed no line for {count} of {all} recordings, the first of them {first}");
+            let hint = format!(
+                "for each path on standard input print `path|text`; or name the recording with {RECORDING}, and the \
+                 program is run for each"
+            );
+            return Err(hinted(fact, hint));
+        }
         Ok(Some(paths.iter().map(|path| heard[path].clone()).collect()))
     }
 }
@@ -99,8 +106,8 @@ fn text_of(path: &Path) -> Result<&str> {
 fn run(words: &[String], input: &[&str], line: &mut dyn FnMut(String), stop: &AtomicBool) -> Result<bool> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let hint = "hint: --asr-command is a program and its arguments; with pipes or `&&` in it, write sh -c '…'";
-    let child = command.spawn().with_context(|| format!("`{}` cannot be started\n{hint}", words[0]))?;
+    let hint = "--asr-command is a program and its arguments; with pipes or `&&` in it, write sh -c '…'";
+    let child = command.spawn().hint(hint).with_context(|| format!("`{}` cannot be started", words[0]))?;
     let mut running = Running::new(child, input.iter().map(|path| format!("{path}\n")).collect());
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -175,6 +182,7 @@ fn each_line(source: Option<impl Read>, mut wanted: impl FnMut(String) -> bool) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::error::Explained;
     use std::time::Instant;
 
     fn hear(command: &str, recordings: &[&str]) -> Result<Option<Vec<String>>> {
@@ -183,7 +191,7 @@ mod tests {
     }
 
     fn error(command: &str) -> String {
-        format!("{:#}", hear(command, &["a.wav", "b.wav"]).unwrap_err())
+        Explained::of(hear(command, &["a.wav", "b.wav"]).unwrap_err().as_ref()).to_string()
     }
 
     #[test]

@@ -5,8 +5,9 @@ use crate::checkpoint::voice::fingerprint;
 use crate::checkpoint::{Checkpoint, weights_file};
 use crate::model::Sampling;
 use crate::synth::{Options, Request, Synthesizer};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use host::audio::{self, Resampler, write_wav};
+use host::error::{WithHint, hinted};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,24 +21,25 @@ const REPORT: &str = "report.json";
 
 /// How the files of `spoken` come about.
 #[derive(Clone, Copy, Debug)]
-pub enum Manner {
+pub enum SpeechMode {
     /// From the text.
     Speak(Options),
     /// From the recording's own mel frames: what the vocoder alone makes of speech.
     Copy,
 }
 
-/// What decides how sentences sound, and how fast: speech in one folder was made with the same.
+/// Settings that decide how sentences sound, and how fast: all speech in one folder was made with one of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Names of the weights.
+pub struct SpeechSettings {
+    /// Fingerprint of the weights.
     pub voice: String,
     pub vocoder: Option<String>,
     pub device: String,
-    /// None: recordings through the vocoder.
+    /// How texts are spoken; none: recordings go through the vocoder.
     pub speaking: Option<Speaking>,
 }
 
+/// Settings of the flow that make frames of a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speaking {
     pub steps: usize,
@@ -46,40 +48,40 @@ pub struct Speaking {
     pub seed: u64,
 }
 
-impl Settings {
-    pub fn of(voice: &Path, vocoder: Option<&Path>, device: tch::Device, manner: Manner) -> Result<Self> {
+impl SpeechSettings {
+    pub fn of(voice: &Path, vocoder: Option<&Path>, device: tch::Device, manner: SpeechMode) -> Result<Self> {
         let name = |path: &Path| -> Result<String> {
             let weights = weights_file(Checkpoint::open(path)?.folder(), "model");
             Ok(fingerprint(&weights)?.to_hex()[..16].to_owned())
         };
         let speaking = match manner {
-            Manner::Copy => None,
-            Manner::Speak(Options { sampling: Sampling { steps, temperature, guidance }, seed, .. }) => {
+            SpeechMode::Copy => None,
+            SpeechMode::Speak(Options { sampling: Sampling { steps, temperature, guidance }, seed, .. }) => {
                 Some(Speaking { steps, temperature, guidance, seed })
             }
         };
         let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
-        Ok(Settings { voice, vocoder, device: format!("{device:?}"), speaking })
+        Ok(SpeechSettings { voice, vocoder, device: format!("{device:?}"), speaking })
     }
 }
 
-/// What an evaluation writes.
-pub struct Folder {
+/// The folder that an evaluation writes.
+pub struct EvaluationFolder {
     root: PathBuf,
     journal: File,
     /// What was spoken before, by the name of its file.
-    before: HashMap<String, Line>,
+    before: HashMap<String, JournalLine>,
 }
 
 /// A sentence as it was spoken.
-pub struct Spoken {
+pub struct SpokenCase {
     pub case: Case,
     /// Seconds of computing for a second of speech.
     pub real_time_factor: f64,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
-struct Line {
+struct JournalLine {
     name: String,
     text: String,
     language: Option<String>,
@@ -87,32 +89,34 @@ struct Line {
     real_time_factor: f64,
 }
 
-impl Folder {
+impl EvaluationFolder {
     /// Goes on with what is there, if that was made with the same settings.
-    pub fn open(root: &Path, settings: &Settings) -> Result<Self> {
-        let hint = "hint: choose another folder with --output";
-        let unusable = || format!("{}: cannot be written to\n{hint}", root.display());
+    pub fn open(root: &Path, settings: &SpeechSettings) -> Result<Self> {
+        let hint = "choose another folder with --output";
+        let unusable = || format!("{}: cannot be written to", root.display());
         for part in ["recorded", "spoken", "worst"] {
-            fs::create_dir_all(root.join(part)).with_context(unusable)?;
+            fs::create_dir_all(root.join(part)).hint(hint).with_context(unusable)?;
         }
         // Programs are told of files in it, wherever they run.
-        let root = root.canonicalize().with_context(unusable)?;
+        let root = root.canonicalize().hint(hint).with_context(unusable)?;
         let path = root.join(SETTINGS);
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let other = "holds an evaluation of another voice, or with other settings";
-                let there: Option<Settings> = serde_json::from_str(&text).ok();
-                ensure!(there.as_ref() == Some(settings), "{}: {other}\n{hint}", root.display());
+                let there: Option<SpeechSettings> = serde_json::from_str(&text).ok();
+                if there.as_ref() != Some(settings) {
+                    return Err(hinted(format!("{}: {other}", root.display()), hint));
+                }
             }
-            Err(_) => fs::write(&path, serde_json::to_string_pretty(settings)?).with_context(unusable)?,
+            Err(_) => fs::write(&path, serde_json::to_string_pretty(settings)?).hint(hint).with_context(unusable)?,
         }
         let path = root.join(JOURNAL);
         let lines = fs::read_to_string(&path).unwrap_or_default();
         // A last line that was cut off is spoken again.
-        let line = |line: &str| serde_json::from_str::<Line>(line).ok().map(|line| (line.name.clone(), line));
+        let line = |line: &str| serde_json::from_str::<JournalLine>(line).ok().map(|line| (line.name.clone(), line));
         let before = lines.lines().filter_map(line).collect();
-        let journal = OpenOptions::new().create(true).append(true).open(path).with_context(unusable)?;
-        Ok(Folder { root, journal, before })
+        let journal = OpenOptions::new().create(true).append(true).open(path).hint(hint).with_context(unusable)?;
+        Ok(EvaluationFolder { root, journal, before })
     }
 
     pub fn recorded(&self, name: &str) -> PathBuf {
@@ -136,15 +140,15 @@ impl Folder {
     }
 
     /// What was spoken before, where it is the same sentence in the same voice.
-    pub fn kept(&self, case: &Case) -> Option<Spoken> {
-        let Line { text, language, reference, real_time_factor, .. } = self.before.get(&case.name)?;
+    pub fn kept(&self, case: &Case) -> Option<SpokenCase> {
+        let JournalLine { text, language, reference, real_time_factor, .. } = self.before.get(&case.name)?;
         let same = (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference);
         let there = same && self.spoken(&case.name).exists() && self.recorded(&case.name).exists();
-        there.then(|| Spoken { case: case.clone(), real_time_factor: *real_time_factor })
+        there.then(|| SpokenCase { case: case.clone(), real_time_factor: *real_time_factor })
     }
 
     /// Speaks a sentence, and puts its recording beside it, as training hears that.
-    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: Manner) -> Result<Spoken> {
+    pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: SpeechMode) -> Result<SpokenCase> {
         let data = &voice.config().data;
         let wave = audio::prepare(
             audio::decode(&case.utterance.audio)?,
@@ -155,8 +159,8 @@ impl Folder {
         )?;
         write_wav(&self.recorded(&case.name), &wave.samples, wave.rate_hz)?;
         let (samples, taken_s) = match manner {
-            Manner::Speak(options) => timed(case, voice, &options)?,
-            Manner::Copy => {
+            SpeechMode::Speak(options) => timed(case, voice, &options)?,
+            SpeechMode::Copy => {
                 let start = Instant::now();
                 (voice.copy(&wave)?, start.elapsed().as_secs_f64())
             }
@@ -164,11 +168,16 @@ impl Folder {
         write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
         let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
         let (text, language) = (case.utterance.text.clone(), case.utterance.language.clone());
-        let line =
-            Line { name: case.name.clone(), text, language, reference: case.reference.clone(), real_time_factor };
+        let line = JournalLine {
+            name: case.name.clone(),
+            text,
+            language,
+            reference: case.reference.clone(),
+            real_time_factor,
+        };
         let line = serde_json::to_string(&line)? + "\n";
         self.journal.write_all(line.as_bytes()).with_context(|| format!("{JOURNAL}: cannot be written"))?;
-        Ok(Spoken { case: case.clone(), real_time_factor })
+        Ok(SpokenCase { case: case.clone(), real_time_factor })
     }
 }
 

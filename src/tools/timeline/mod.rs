@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 use tch::Device;
 
 /// Where the axes of the host and of each device have their zero. Devices were idle then, so the clocks agree.
-pub struct Axis {
+pub struct TimeAxis {
     roles: Roles,
     host: Instant,
     devices: Vec<(Device, Event)>,
 }
 
+/// Spans of all stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// By track, in the order in which data passes through them; by time inside a track.
+    /// Ordered by track, as data passes through them, and by time inside a track.
     pub spans: Vec<StageSpan>,
-    /// Of the data role and the model role.
+    /// Names of the data role's device and the model role's.
     pub devices: [String; 2],
 }
 
@@ -85,20 +86,20 @@ impl Track {
     }
 }
 
-impl Axis {
+impl TimeAxis {
     pub fn begin(roles: Roles) -> Result<Self, torchx::Error> {
         let mut devices = vec![roles.data];
         devices.extend((roles.model != roles.data).then_some(roles.model));
         devices.iter().filter(|device| device.is_cuda()).try_for_each(|device| torchx::cuda::synchronize(*device))?;
         let host = Instant::now();
         let devices = devices.into_iter().map(|device| Ok((device, Event::now(device)?)));
-        Ok(Axis { roles, host, devices: devices.collect::<Result<_, torchx::Error>>()? })
+        Ok(TimeAxis { roles, host, devices: devices.collect::<Result<_, torchx::Error>>()? })
     }
 
-    fn at(&self, device: Device, mark: &Event) -> Option<f64> {
-        match mark {
+    fn at(&self, device: Device, event: &Event) -> Option<f64> {
+        match event {
             Event::Host(at) => Some(self.at_host(*at)),
-            mark => self.devices.iter().find(|(of, _)| *of == device)?.1.ms_until(mark),
+            event => self.devices.iter().find(|(of, _)| *of == device)?.1.ms_until(event),
         }
     }
 
@@ -110,7 +111,7 @@ impl Axis {
 
 impl Timeline {
     /// All steps must have ended.
-    pub fn of(axis: &Axis, steps: &[(u64, Done)]) -> Self {
+    pub fn of(axis: &TimeAxis, steps: &[(u64, Done)]) -> Self {
         let mut spans = Vec::new();
         let mut add = |track, step, start: Option<f64>, end: Option<f64>| {
             if let (Some(start_ms), Some(end_ms)) = (start, end)

@@ -71,7 +71,7 @@ impl Timeline {
         Some(svg)
     }
 
-    /// From the start of a step in the middle to the end of one some steps later.
+    /// Milliseconds that are shown: from the start of a step in the middle to the end of one some steps later.
     fn stretch(&self) -> Option<(f64, f64)> {
         let steps: Vec<&StageSpan> = self.spans.iter().filter(|span| span.track == Track::Step).collect();
         let shown = steps.len().min(SHOWN_STEPS);

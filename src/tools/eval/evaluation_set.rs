@@ -1,19 +1,20 @@
 //! Which sentences are spoken, and what they are held against.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use host::config::{Config, Data};
 use host::corpus::{self, Corpus, Utterance};
 use host::dataset::{self, Part};
+use host::error::hinted;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// What to choose from.
-pub struct Wanted<'a> {
-    /// None: what the voice held out.
+/// Which sentences are asked for.
+pub struct EvaluationOptions<'a> {
+    /// The corpus; none: what the voice held out.
     pub data: Option<&'a Path>,
     /// How another corpus than the voice's own is to be read.
     pub layout: corpus::Options,
-    pub part: Part,
+    pub part: CorpusPart,
     pub limit: usize,
     /// Whether each is spoken after another recording of its speaker.
     pub clone: bool,
@@ -22,20 +23,21 @@ pub struct Wanted<'a> {
 /// A sentence, who recorded it, and whose voice it is to have.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Names its files.
+    /// Name of its files, without their ending.
     pub name: String,
     pub utterance: Utterance,
     pub reference: Option<PathBuf>,
 }
 
-pub struct Choice {
+/// Sentences to speak, and what there is to say about their choice.
+pub struct EvaluationSet {
     pub cases: Vec<Case>,
     pub notes: Vec<String>,
 }
 
-impl Choice {
-    pub fn of(config: &Config, wanted: &Wanted) -> Result<Self> {
-        let source = Source::of(&config.data, wanted)?;
+impl EvaluationSet {
+    pub fn of(config: &Config, wanted: &EvaluationOptions) -> Result<Self> {
+        let source = EvaluationCorpus::of(&config.data, wanted)?;
         let corpus = corpus::read(&source.path, &source.layout)?;
         let mut notes = vec![format!("{}: read as {}: {}", source.path.display(), corpus.format, corpus.why)];
         notes.extend(corpus.problems.iter().map(ToString::to_string));
@@ -47,12 +49,12 @@ impl Choice {
             notes.extend(one_voice_for_many(&cases));
         }
         limit(&mut cases, wanted.limit);
-        Ok(Choice { cases: with_names(cases), notes })
+        Ok(EvaluationSet { cases: with_names(cases), notes })
     }
 }
 
 /// A corpus, and what the voice has heard of it.
-struct Source {
+struct EvaluationCorpus {
     path: PathBuf,
     layout: corpus::Options,
     relation: Relation,
@@ -65,10 +67,10 @@ enum Relation {
     Foreign,
 }
 
-impl Source {
-    fn of(data: &Data, wanted: &Wanted) -> Result<Self> {
+impl EvaluationCorpus {
+    fn of(data: &Data, wanted: &EvaluationOptions) -> Result<Self> {
         let own = data.val_data.as_deref().or(data.dataset_path.as_deref());
-        let path = wanted.data.or(own).context("no corpus was named\nhint: --data DIR")?;
+        let path = wanted.data.or(own).ok_or_else(|| hinted("no corpus was named", "--data DIR"))?;
         let is = |other: &Option<PathBuf>| other.as_deref().is_some_and(|other| same(path, other));
         let relation = match () {
             () if is(&data.val_data) => Relation::HeldOut,
@@ -79,15 +81,15 @@ impl Source {
             Relation::Foreign => wanted.layout.clone(),
             _ => corpus::Options::of(data)?,
         };
-        Ok(Source { path: path.into(), layout, relation })
+        Ok(EvaluationCorpus { path: path.into(), layout, relation })
     }
 
-    fn choose(&self, corpus: Corpus, data: &Data, part: Part, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
+    fn choose(&self, corpus: Corpus, data: &Data, part: CorpusPart, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
         let (path, clips) = (self.path.display(), corpus.utterances.len());
         let held_out = match (part, self.relation) {
-            (Part::All, _) | (Part::Auto, Relation::Foreign | Relation::HeldOut) => false,
-            (Part::HeldOut, relation) => relation != Relation::HeldOut,
-            (Part::Auto, Relation::TrainedOn) => true,
+            (CorpusPart::All, _) | (CorpusPart::Auto, Relation::Foreign | Relation::HeldOut) => false,
+            (CorpusPart::HeldOut, relation) => relation != Relation::HeldOut,
+            (CorpusPart::Auto, Relation::TrainedOn) => true,
         };
         if !held_out {
             let heard = match self.relation {
@@ -100,10 +102,10 @@ impl Source {
         }
         let nothing = data.val_data.is_some() && self.relation == Relation::TrainedOn;
         let chosen = if nothing { vec![] } else { dataset::parts(corpus, data).1 };
-        ensure!(
-            !chosen.is_empty(),
-            "{path}: nothing of it was held out from training\nhint: --data with another corpus, or --part all"
-        );
+        if chosen.is_empty() {
+            let fact = format!("{path}: nothing of it was held out from training");
+            return Err(hinted(fact, "--data with another corpus, or --part all"));
+        }
         notes.push(format!("{path}: {} of {clips} clips were held out from training", chosen.len()));
         Ok(chosen)
     }

@@ -1,8 +1,8 @@
 //! A picture of one sentence: both mel spectrograms, both pitch contours, and how the frames were paired.
 
 use super::cepstra::{N_MELS, distortion_db};
-use super::compare::{Comparison, Heard, seconds};
-use super::report::Clip;
+use super::compare::{AnalysedSpeech, SpeechComparison, seconds};
+use super::evaluation::EvaluatedClip;
 use crate::picture::{GLYPH_HEIGHT_PX, GLYPH_WIDTH_PX, Picture, Rgb};
 
 const INK: Rgb = [30, 30, 30];
@@ -22,26 +22,27 @@ const DISTORTION_RANGE_DB: (f32, f32) = (0.0, 20.0);
 const PITCHES_HZ: [f64; 8] = [60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 400.0, 600.0];
 
 /// `flaw`: what the sentence is bad at.
-pub fn draw(clip: &Clip, flaw: &str, comparison: &Comparison) -> Picture {
+pub fn draw(clip: &EvaluatedClip, flaw: &str, comparison: &SpeechComparison) -> Picture {
     let title = lines_of(clip, flaw);
     let top = 8 + title.len() as i64 * (GLYPH_HEIGHT_PX + 4) + 24;
     let height = top + 2 * (MEL_PX + GAP_PX) + PITCH_PX + GAP_PX + PATH_PX + GAP_PX;
-    let mut sheet = Sheet { picture: Picture::blank(WIDTH_PX as u32, height as u32), scale_px: scale(comparison) };
+    let mut drawn =
+        ClipPicture { picture: Picture::blank(WIDTH_PX as u32, height as u32), scale_px: scale(comparison) };
     for (line, text) in title.iter().enumerate() {
-        sheet.picture.text((8, 8 + line as i64 * (GLYPH_HEIGHT_PX + 4)), text, INK);
+        drawn.picture.text((8, 8 + line as i64 * (GLYPH_HEIGHT_PX + 4)), text, INK);
     }
     let mut y = top;
     for (name, heard, colour) in [("recorded", &comparison.recorded, RECORDED), ("spoken", &comparison.spoken, SPOKEN)]
     {
-        sheet.mel(y, name, heard, colour);
+        drawn.mel(y, name, heard, colour);
         y += MEL_PX + GAP_PX;
     }
-    sheet.pitches(y, comparison);
-    sheet.path(y + PITCH_PX + GAP_PX, comparison);
-    sheet.picture
+    drawn.pitches(y, comparison);
+    drawn.path(y + PITCH_PX + GAP_PX, comparison);
+    drawn.picture
 }
 
-fn lines_of(clip: &Clip, flaw: &str) -> Vec<String> {
+fn lines_of(clip: &EvaluatedClip, flaw: &str) -> Vec<String> {
     let figures = &clip.figures;
     let pitch =
         figures.log_f0_rmse_cents.map_or("no pitch in common".into(), |cents| format!("log-F0 error {cents:.0} cents"));
@@ -60,17 +61,17 @@ fn lines_of(clip: &Clip, flaw: &str) -> Vec<String> {
 }
 
 /// Pixels of a second, the same in all panels: the longer of both fits.
-fn scale(comparison: &Comparison) -> f64 {
+fn scale(comparison: &SpeechComparison) -> f64 {
     let longest = comparison.recorded.seconds.max(comparison.spoken.seconds).max(0.1);
     (WIDTH_PX - LEFT_PX - 24) as f64 / longest
 }
 
-struct Sheet {
+struct ClipPicture {
     picture: Picture,
     scale_px: f64,
 }
 
-impl Sheet {
+impl ClipPicture {
     fn x(&self, frame: usize) -> i64 {
         LEFT_PX + self.width(frame)
     }
@@ -79,7 +80,7 @@ impl Sheet {
         (seconds(frames) * self.scale_px).round() as i64
     }
 
-    fn mel(&mut self, y: i64, name: &str, heard: &Heard, colour: Rgb) {
+    fn mel(&mut self, y: i64, name: &str, heard: &AnalysedSpeech, colour: Rgb) {
         let frames = heard.frames.cepstra.len();
         let bands: Vec<f32> = (0..N_MELS)
             .flat_map(|band| (0..frames).map(move |frame| heard.frames.log_mel[frame * N_MELS + band]))
@@ -94,8 +95,8 @@ impl Sheet {
     }
 
     /// The spoken contour lies where the recording says the same.
-    fn pitches(&mut self, y: i64, comparison: &Comparison) {
-        let Comparison { recorded, spoken, path } = comparison;
+    fn pitches(&mut self, y: i64, comparison: &SpeechComparison) {
+        let SpeechComparison { recorded, spoken, path } = comparison;
         self.heading(y, "pitch (Hz): recorded", RECORDED);
         self.picture.text(
             (LEFT_PX + 21 * GLYPH_WIDTH_PX, y - GLYPH_HEIGHT_PX - 3),
@@ -120,14 +121,14 @@ impl Sheet {
     }
 
     /// Bright where frames differ; the path goes along the dark valley.
-    fn path(&mut self, y: i64, comparison: &Comparison) {
+    fn path(&mut self, y: i64, comparison: &SpeechComparison) {
         let (a, b) = (&comparison.recorded.frames.cepstra, &comparison.spoken.frames.cepstra);
         let costs: Vec<f32> = b.iter().flat_map(|b| a.iter().map(move |a| distortion_db(a, b) as f32)).collect();
         let size = (self.width(a.len()).max(1) as u32, PATH_PX as u32);
         self.picture.paste((LEFT_PX, y), &Picture::heatmap_of_size(&costs, a.len(), size, DISTORTION_RANGE_DB));
         self.heading(y, "frames that were paired: recorded to the right, spoken upwards", INK);
-        let place = |sheet: &Sheet, (row, col): (usize, usize)| {
-            (sheet.x(row), y + PATH_PX - 1 - (PATH_PX * col as i64) / b.len() as i64)
+        let place = |drawn: &ClipPicture, (row, col): (usize, usize)| {
+            (drawn.x(row), y + PATH_PX - 1 - (PATH_PX * col as i64) / b.len() as i64)
         };
         for pair in comparison.path.windows(2) {
             self.picture.line(place(self, pair[0]), place(self, pair[1]), PATH, false);

@@ -1,6 +1,6 @@
 //! The training pipeline, measured: as it runs, without data to wait for, without overlap, and without a model.
 
-use super::measure::{Kernels, Rig, Watched};
+use super::measure::{KernelUse, ObservedSteps, Pipeline};
 use crate::feed::{Delivery, MelStats, Purpose};
 use crate::run::{RunContext, start_feed};
 use anyhow::Result;
@@ -9,9 +9,9 @@ use host::telemetry::Spread;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Milliseconds, seconds and shares.
+/// Figures of a training pipeline: milliseconds, seconds and shares.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct PipelineFigures {
     pub model_size: String,
     pub parameters: usize,
     pub corpus_hours: f64,
@@ -24,14 +24,14 @@ pub struct Report {
     pub data_readiness: f64,
     pub padding_share: f64,
     pub audio_seconds_per_second: f64,
-    /// The same step on a batch that stays: the most that any pipeline could give.
+    /// A step on a batch that stays: the most that any pipeline could give.
     pub headspace_ms: f64,
     pub step_over_headspace: f64,
     /// Time with a kernel running (by CUPTI, whose records slow a step down) over the time of a step without records;
     /// absent without a GPU.
     pub kernel_busy: Option<f64>,
     pub kernels_per_step: Option<f64>,
-    /// The driver's own figure.
+    /// Share of the time that a kernel ran, by the driver.
     pub nvml_busy: Option<f64>,
     pub host_to_device_ms: Option<f64>,
     pub features_ms: f64,
@@ -47,26 +47,26 @@ pub struct Report {
     pub top_kernels: Vec<(String, f64)>,
 }
 
-/// `slow`: the same surroundings with no worker and no ring, for the comparison.
-pub fn pipeline(context: &RunContext, slow: &RunContext, steps: u64) -> Result<Report> {
-    let (mut rig, first_step_s) = Rig::start(context)?;
-    rig.warm_up()?;
-    let Watched { summary, stages, gpus, .. } = rig.watch(steps)?;
+/// `slow`: the run context with no worker and no ring, for the comparison.
+pub fn measure(context: &RunContext, slow: &RunContext, steps: u64) -> Result<PipelineFigures> {
+    let (mut pipeline, first_step_s) = Pipeline::start(context)?;
+    pipeline.warm_up()?;
+    let ObservedSteps { summary, stages, gpus, .. } = pipeline.observe(steps)?;
     let nvml_busy = gpus.ok().and_then(|readings| Some(readings.first()?.busy.known()?.mean));
-    let traced = rig.trace()?;
-    rig.stop_feed();
-    let headspace_ms = rig.headspace(steps)?;
-    let synchronous_ms = synchronous(&mut rig, slow, steps / 4 + 5)?;
-    rig.stop_feed();
+    let traced = pipeline.trace()?;
+    pipeline.stop_feed();
+    let headspace_ms = pipeline.headspace(steps)?;
+    let synchronous_ms = synchronous(&mut pipeline, slow, steps / 4 + 5)?;
+    pipeline.stop_feed();
     let producer = ceiling(context, steps)?;
     let step_ms = summary.step_ms.mean;
-    let kernels = traced.as_ref().map(|traced| Kernels::of(traced, step_ms));
+    let kernels = traced.as_ref().map(|traced| KernelUse::of(traced, step_ms));
     let mean = |spread: Spread| spread.known().map(|spread| spread.mean);
     let features_ms = mean(stages.features_ms).unwrap_or(0.0);
     let batches_per_second = 1e3 / step_ms * context.config.training.gradient_accumulation_steps as f64;
-    Ok(Report {
+    Ok(PipelineFigures {
         model_size: format!("{:?}", context.config.model.size).to_lowercase(),
-        parameters: rig.parameters(),
+        parameters: pipeline.parameters(),
         corpus_hours: context.data.train.seconds(context.config.data.sample_rate) / 3600.0,
         frames_per_batch: context.data.budget.frames,
         steps,
@@ -96,22 +96,22 @@ pub fn pipeline(context: &RunContext, slow: &RunContext, steps: u64) -> Result<R
 
 /// Milliseconds of a step on one batch that stays.
 pub fn headspace(context: &RunContext, steps: u64) -> Result<f64> {
-    let (mut rig, _) = Rig::start(context)?;
-    rig.warm_up()?;
-    rig.stop_feed();
-    rig.headspace(steps)
+    let (mut pipeline, _) = Pipeline::start(context)?;
+    pipeline.warm_up()?;
+    pipeline.stop_feed();
+    pipeline.headspace(steps)
 }
 
-fn synchronous(rig: &mut Rig, slow: &RunContext, steps: u64) -> Result<f64> {
-    rig.feed_from(slow)?;
-    rig.run(5)?;
+fn synchronous(pipeline: &mut Pipeline, slow: &RunContext, steps: u64) -> Result<f64> {
+    pipeline.feed_from(slow)?;
+    pipeline.run(5)?;
     let start = Instant::now();
-    rig.run(steps)?;
+    pipeline.run(steps)?;
     Ok(start.elapsed().as_secs_f64() * 1e3 / steps as f64)
 }
 
 /// Batches a second into a slot that nobody reads.
-pub fn ceiling(context: &RunContext, batches: u64) -> Result<f64> {
+fn ceiling(context: &RunContext, batches: u64) -> Result<f64> {
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut take = |count: u64| -> Result<()> {

@@ -1,11 +1,12 @@
-//! The trials: each changes one thing, within a time that is given.
+//! Trials of settings: each changes one thing, within a time that is given.
 
-use super::dry_run::{self, dry_run, dry_run_over, shortage};
+use super::dry_run::{dry_run, dry_run_over, shortage};
 use super::search::{Attempt, Bounds, search};
-use super::{Choice, Comparison, Found, Gpus, HostLimit, Options, Times, Trial};
+use super::{BatchTimes, ChosenSetting, HostLimit, SettingComparison, SizeSearch, Trial, TuneOptions, TwoGpus};
 use crate::feed::Roles;
 use crate::run::RunContext;
 use crate::tools::analyze::{build, over};
+use crate::tools::peak_host_mib;
 use anyhow::{Context, Result, ensure};
 use host::config::{CacheContent, Config};
 use host::corpus::Utterance;
@@ -27,19 +28,20 @@ const COMPARED_CLIPS: usize = 64;
 type Switch = (&'static str, &'static str, fn(&mut Config) -> &mut bool);
 
 /// Where trials are run, and until when.
-pub struct Bench<'a> {
+pub struct Trials<'a> {
     context: &'a RunContext<'a>,
-    options: Options,
+    options: TuneOptions,
     pub began: Instant,
-    /// Memory of the process before the first trial, and the last trial: what the next one would need.
+    /// Memory of the process before the first trial.
     resting_mib: f64,
+    /// Frames, seconds and MiB of the last trial: what the next one would need.
     last: Cell<Option<(usize, f64, f64)>>,
 }
 
-impl<'a> Bench<'a> {
-    pub fn new(context: &'a RunContext, options: Options) -> Self {
-        let resting_mib = dry_run::peak_host_mib().unwrap_or(0.0);
-        Bench { context, options, began: Instant::now(), resting_mib, last: Cell::new(None) }
+impl<'a> Trials<'a> {
+    pub fn new(context: &'a RunContext, options: TuneOptions) -> Self {
+        let resting_mib = peak_host_mib().unwrap_or(0.0);
+        Trials { context, options, began: Instant::now(), resting_mib, last: Cell::new(None) }
     }
 
     fn is_late(&self, takes_s: f64) -> bool {
@@ -50,7 +52,7 @@ impl<'a> Bench<'a> {
         Budget::of_frames(self.context.data.train.lengths(), frames)
     }
 
-    pub fn sizes(&self, config: &Config, asked: usize) -> Result<Found> {
+    pub fn sizes(&self, config: &Config, asked: usize) -> Result<SizeSearch> {
         let lengths = self.context.data.train.lengths();
         let longest = lengths.iter().map(|length| length.frames).max().unwrap_or(1);
         let total: usize = lengths.iter().map(|length| length.frames + GAP).sum();
@@ -102,7 +104,7 @@ impl<'a> Bench<'a> {
         self.options.host_limit.filter(|_| !self.context.roles.model.is_cuda())
     }
 
-    /// Nothing where it does not fit or there is no time.
+    /// Runs other settings; nothing where they do not fit or there is no time.
     fn try_out(&self, context: &RunContext, config: &Config, like: &Trial) -> Result<Option<Trial>> {
         ensure!(!context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
         if self.is_late(like.wall_s) {
@@ -114,13 +116,13 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Precision and graph capture, each the other way round.
+    /// Tries precision and graph capture, each the other way round.
     pub fn step_settings(
         &self,
         config: &mut Config,
         chosen: &mut Trial,
-        choices: &mut Vec<Choice>,
-    ) -> Result<Vec<Comparison>> {
+        choices: &mut Vec<ChosenSetting>,
+    ) -> Result<Vec<SettingComparison>> {
         if !self.context.roles.model.is_cuda() {
             return Ok(Vec::new());
         }
@@ -142,8 +144,8 @@ impl<'a> Bench<'a> {
                 (*config, *chosen) = (other, trial);
             }
             let reason = format!("{:.0} s of speech a second; {}: {:.0}", kept.1, left.0, left.1);
-            choices.push(Choice::new(key, kept.0 == "true", reason));
-            compared.push(Comparison { setting: setting.into(), kept, left });
+            choices.push(ChosenSetting::new(key, kept.0 == "true", reason));
+            compared.push(SettingComparison { setting: setting.into(), kept, left });
         }
         Ok(compared)
     }
@@ -154,8 +156,8 @@ impl<'a> Bench<'a> {
         config: &mut Config,
         chosen: &Trial,
         utterances: &[Utterance],
-        choices: &mut Vec<Choice>,
-    ) -> Result<Option<Comparison>> {
+        choices: &mut Vec<ChosenSetting>,
+    ) -> Result<Option<SettingComparison>> {
         let augments = config.data.augment_noise_snr_db.is_some() || config.data.augment_pitch_semitones > 0.0;
         let asked = config.data.cache_content == CacheContent::Pcm && self.context.roles.data == Device::Cpu;
         if !asked || augments || self.is_late(2.0 * chosen.wall_s) {
@@ -181,12 +183,12 @@ impl<'a> Bench<'a> {
         let note = if takes_mel { "; a vocoder needs pcm" } else { "" };
         let reason =
             format!("{:.0} s of speech a second over {} clips; {}: {:.0}{note}", kept.1, some.len(), left.0, left.1);
-        choices.push(Choice::new("data.cache_content", kept.0.clone(), reason));
-        Ok(Some(Comparison { setting: format!("cache_content ({} clips)", some.len()), kept, left }))
+        choices.push(ChosenSetting::new("data.cache_content", kept.0.clone(), reason));
+        Ok(Some(SettingComparison { setting: format!("cache_content ({} clips)", some.len()), kept, left }))
     }
 
-    /// Deeper queues while the step waits and they help.
-    pub fn depths(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<Choice>) -> Result<()> {
+    /// Tries deeper queues while the step waits and they help.
+    pub fn depths(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<ChosenSetting>) -> Result<()> {
         config.data.prefetch_buffer_size = Some(config.data.prefetch_depth());
         while chosen.readiness < READY && config.data.prefetch_depth() < DEEPEST {
             let mut deeper = config.clone();
@@ -201,18 +203,18 @@ impl<'a> Bench<'a> {
             }
         }
         let reason = format!("batches were ready {:.1} % of the time", chosen.readiness * 100.0);
-        choices.push(Choice::new("data.prefetch_buffer_size", config.data.prefetch_depth(), reason.clone()));
-        choices.push(Choice::new("data.pipeline_buffer_size", config.data.pipeline_buffer_size, reason));
+        choices.push(ChosenSetting::new("data.prefetch_buffer_size", config.data.prefetch_depth(), reason.clone()));
+        choices.push(ChosenSetting::new("data.pipeline_buffer_size", config.data.pipeline_buffer_size, reason));
         Ok(())
     }
 
-    /// Which GPUs for which role.
-    pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<Choice>) -> Result<Gpus> {
+    /// Tries a GPU of its own for the data role.
+    pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<ChosenSetting>) -> Result<TwoGpus> {
         let (count, roles) = (torchx::cuda::device_count(), self.context.roles);
         let Device::Cuda(model) = roles.model else {
-            return Ok(Gpus { count, predicted: None, producer_consumer: None });
+            return Ok(TwoGpus { count, predicted: None, producer_consumer: None });
         };
-        let times = Times {
+        let times = BatchTimes {
             step_ms: chosen.step_ms / config.training.gradient_accumulation_steps as f64,
             headspace_ms: chosen.headspace_ms / config.training.gradient_accumulation_steps as f64,
             features_ms: chosen.features_ms + chosen.copy_ms + chosen.transfer_ms,
@@ -222,7 +224,7 @@ impl<'a> Bench<'a> {
         let predicted = Some(times.predict());
         let other = (0..count).find(|gpu| *gpu != model);
         let (Some(other), true) = (other, roles.data == roles.model && config.training.data_gpu.is_none()) else {
-            return Ok(Gpus { count, predicted, producer_consumer: None });
+            return Ok(TwoGpus { count, predicted, producer_consumer: None });
         };
         self.context.bar.set_message(format!("data on GPU {other}"));
         let apart = RunContext { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.context };
@@ -232,14 +234,14 @@ impl<'a> Bench<'a> {
             let gain = pair.audio_seconds_per_second / chosen.audio_seconds_per_second;
             let reason = format!("×{gain:.2} of one GPU in both roles, measured");
             (config.training.data_gpu, config.training.model_gpu) = (Some(other), Some(model));
-            choices.push(Choice::new("training.data_gpu", other, reason.clone()));
-            choices.push(Choice::new("training.model_gpu", model, reason));
+            choices.push(ChosenSetting::new("training.data_gpu", other, reason.clone()));
+            choices.push(ChosenSetting::new("training.model_gpu", model, reason));
             *chosen = pair;
         }
-        Ok(Gpus { count, predicted, producer_consumer })
+        Ok(TwoGpus { count, predicted, producer_consumer })
     }
 
-    /// As it was and as it is now.
+    /// Runs the settings as they were and as they are now.
     pub fn verify(&self, tuned: &Config) -> Result<(Option<Trial>, Trial)> {
         let seconds = 2.0 * self.options.trial_seconds;
         self.context.bar.set_message("verifying: before");

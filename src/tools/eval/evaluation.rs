@@ -1,6 +1,6 @@
 //! Figures of all sentences: their spread, the worst of them, as a table and as JSON.
 
-use super::Figures;
+use super::ClipFigures;
 use super::words::Errors;
 use host::telemetry::Spread;
 use serde::Serialize;
@@ -9,28 +9,30 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+/// A sentence with its recording, its speech and what was measured of them.
 #[derive(Clone, Debug, Serialize)]
-pub struct Clip {
+pub struct EvaluatedClip {
     pub id: String,
     pub speaker: String,
     pub language: Option<String>,
     pub text: String,
     pub recorded: PathBuf,
     pub spoken: PathBuf,
-    /// Whose voice it was to have; none is the checkpoint's own.
+    /// Recording whose voice it was to have; none is the checkpoint's own.
     pub reference: Option<PathBuf>,
     #[serde(flatten)]
-    pub figures: Figures,
-    pub heard: Option<Heard>,
+    pub figures: ClipFigures,
+    pub heard: Option<Transcripts>,
 }
 
 /// What a recogniser made of the recording and of the speech.
 #[derive(Clone, Debug, Serialize)]
-pub struct Heard {
+pub struct Transcripts {
     pub recorded: Transcript,
     pub spoken: Transcript,
 }
 
+/// What a recogniser heard, and how far it is from the text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Transcript {
     pub text: String,
@@ -38,21 +40,23 @@ pub struct Transcript {
     pub characters: Errors,
 }
 
+/// Figures of all sentences of an evaluation.
 #[derive(Debug, Serialize)]
-pub struct Report {
-    pub figures: BTreeMap<&'static str, Summary>,
+pub struct Evaluation {
+    pub figures: BTreeMap<&'static str, FigureSummary>,
     /// Error of the speech over that of the recordings; none without a recogniser, or where it heard those without fault.
     pub word_error_ratio: Option<f64>,
     pub character_error_ratio: Option<f64>,
-    pub clips: Vec<Clip>,
+    pub clips: Vec<EvaluatedClip>,
     /// Sentences that could not be spoken or compared.
     pub failures: Vec<String>,
 }
 
+/// One figure over all clips that have it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct FigureSummary {
     pub clips: u64,
-    /// Of word and character errors over all words or characters, else over the clips.
+    /// Mean over all words or characters for their errors, else over the clips.
     pub mean: f64,
     pub median: f64,
     pub worst: f64,
@@ -73,8 +77,8 @@ struct Measure {
 }
 
 enum Of {
-    Value(fn(&Clip) -> Option<f64>),
-    Errors(fn(&Clip) -> Option<Errors>),
+    Value(fn(&EvaluatedClip) -> Option<f64>),
+    Errors(fn(&EvaluatedClip) -> Option<Errors>),
 }
 
 #[rustfmt::skip]
@@ -92,7 +96,7 @@ const MEASURES: [Measure; 10] = [
 ];
 
 const DURATION_RATIO: &str = "duration_ratio";
-/// Spoken, and recorded.
+/// Keys of the error of speech, and of recordings.
 const WORD_ERROR: [&str; 2] = ["word_error", "recorded_word_error"];
 const CHARACTER_ERROR: [&str; 2] = ["character_error", "recorded_character_error"];
 
@@ -108,7 +112,7 @@ const fn measure(
 }
 
 impl Measure {
-    fn value(&self, clip: &Clip) -> Option<f64> {
+    fn value(&self, clip: &EvaluatedClip) -> Option<f64> {
         match self.of {
             Of::Value(of) => of(clip),
             Of::Errors(of) => of(clip).map(|errors| errors.share()),
@@ -119,7 +123,7 @@ impl Measure {
         if self.key == DURATION_RATIO { value.ln().abs() } else { value }
     }
 
-    fn summary(&self, clips: &[Clip]) -> Option<Summary> {
+    fn summary(&self, clips: &[EvaluatedClip]) -> Option<FigureSummary> {
         let mut values: Vec<f64> = clips.iter().filter_map(|clip| self.value(clip)).collect();
         values.sort_by(f64::total_cmp);
         let spread: Spread = values.iter().copied().collect();
@@ -129,28 +133,28 @@ impl Measure {
         };
         let worst = values.iter().copied().max_by(|a, b| self.badness(*a).total_cmp(&self.badness(*b)))?;
         let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
-        Some(Summary { clips: spread.count, mean, median, worst, spread: spread.std() })
+        Some(FigureSummary { clips: spread.count, mean, median, worst, spread: spread.std() })
     }
 
-    fn row(&self, summary: &Summary) -> String {
+    fn row(&self, summary: &FigureSummary) -> String {
         let Measure { name, unit, decimals, .. } = self;
         let scale = if *unit == "%" { 100.0 } else { 1.0 };
-        let Summary { mean, median, worst, spread, .. } = summary;
+        let FigureSummary { mean, median, worst, spread, .. } = summary;
         let figures = [mean, median, worst, spread].map(|figure| format!("{:>9.decimals$}", figure * scale));
         format!("{name:24}{}  {unit}", figures.concat()).trim_end().to_owned()
     }
 }
 
-impl Report {
-    pub fn of(clips: Vec<Clip>, failures: Vec<String>) -> Self {
-        let figures: BTreeMap<&str, Summary> =
+impl Evaluation {
+    pub fn of(clips: Vec<EvaluatedClip>, failures: Vec<String>) -> Self {
+        let figures: BTreeMap<&str, FigureSummary> =
             MEASURES.iter().filter_map(|measure| Some((measure.key, measure.summary(&clips)?))).collect();
         let ratio = |[spoken, recorded]: [&str; 2]| {
             let recorded = figures.get(recorded)?.mean;
             (recorded > 0.0).then(|| figures[spoken].mean / recorded)
         };
         let (word_error_ratio, character_error_ratio) = (ratio(WORD_ERROR), ratio(CHARACTER_ERROR));
-        Report { figures, word_error_ratio, character_error_ratio, clips, failures }
+        Evaluation { figures, word_error_ratio, character_error_ratio, clips, failures }
     }
 
     pub fn table(&self) -> String {
@@ -167,16 +171,16 @@ impl Report {
     }
 
     /// The worst clip by each figure in turn, then the second worst, until there are `count`; each with what it is bad at.
-    pub fn worst(&self, count: usize) -> Vec<(&'static str, &Clip)> {
+    pub fn worst(&self, count: usize) -> Vec<(&'static str, &EvaluatedClip)> {
         let ranked = |measure: &Measure| {
-            let value = |clip: &&Clip| measure.value(clip).map(|value| measure.badness(value));
-            let mut clips: Vec<&Clip> =
+            let value = |clip: &&EvaluatedClip| measure.value(clip).map(|value| measure.badness(value));
+            let mut clips: Vec<&EvaluatedClip> =
                 self.clips.iter().filter(|clip| value(clip).is_some_and(|bad| bad > 0.0)).collect();
             clips.sort_by(|a, b| value(b).partial_cmp(&value(a)).unwrap_or(Ordering::Equal));
             clips
         };
         let lists: Vec<_> = MEASURES.iter().filter_map(|measure| Some((measure.label?, ranked(measure)))).collect();
-        let mut worst: Vec<(&str, &Clip)> = Vec::new();
+        let mut worst: Vec<(&str, &EvaluatedClip)> = Vec::new();
         for (label, clip) in
             (0..self.clips.len()).flat_map(|n| lists.iter().filter_map(move |l| Some((l.0, *l.1.get(n)?))))
         {
@@ -192,12 +196,12 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn clip(id: &str, distortion_db: f64, duration_ratio: f64, wrong: usize) -> Clip {
+    fn clip(id: &str, distortion_db: f64, duration_ratio: f64, wrong: usize) -> EvaluatedClip {
         let transcript = |edits| {
             let errors = Errors { edits, of: 10 };
             Transcript { text: String::new(), words: errors, characters: errors }
         };
-        let figures = Figures {
+        let figures = ClipFigures {
             recorded_seconds: 1.0,
             spoken_seconds: 1.0,
             mel_cepstral_distortion_db: distortion_db,
@@ -207,7 +211,7 @@ mod tests {
             duration_ratio,
             real_time_factor: 0.1,
         };
-        Clip {
+        EvaluatedClip {
             id: id.into(),
             speaker: "a".into(),
             language: None,
@@ -216,17 +220,17 @@ mod tests {
             spoken: id.into(),
             reference: None,
             figures,
-            heard: Some(Heard { recorded: transcript(1), spoken: transcript(wrong) }),
+            heard: Some(Transcripts { recorded: transcript(1), spoken: transcript(wrong) }),
         }
     }
 
-    fn report() -> Report {
-        Report::of(vec![clip("a", 4.0, 0.5, 2), clip("b", 9.0, 1.6, 0), clip("c", 5.0, 1.0, 7)], vec![])
+    fn report() -> Evaluation {
+        Evaluation::of(vec![clip("a", 4.0, 0.5, 2), clip("b", 9.0, 1.6, 0), clip("c", 5.0, 1.0, 7)], vec![])
     }
 
     #[test]
     fn figures_are_summed_up() {
-        let Report { figures, word_error_ratio, .. } = report();
+        let Evaluation { figures, word_error_ratio, .. } = report();
         let distortion = figures["mel_cepstral_distortion_db"];
         assert_eq!((distortion.mean, distortion.median, distortion.worst, distortion.clips), (6.0, 5.0, 9.0, 3));
         assert!((distortion.spread - (14f64 / 3.0).sqrt()).abs() < 1e-12);
