@@ -2,10 +2,10 @@
 
 use super::run_flags::DataFlags;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::checkpoint::{Checkpoint, RunKind, same_network};
+use crate::checkpoint::{Checkpoint, RunKind, require_same_network};
 use crate::feed::{Caps, Roles};
 use crate::run::RunContext;
-use crate::train::align::{self, Summary};
+use crate::train::align::{self, AlignmentSummary};
 use anyhow::{Result, ensure};
 use host::config::{Config, Durations, Overrides};
 use host::dataset::{self, Known};
@@ -63,8 +63,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn resolve(args: &Args, checkpoint: &Checkpoint) -> Result<Config> {
     let (saved, mut flags) = (checkpoint.config_file(), Overrides::default());
     args.data.set(&mut flags);
-    let mut config = Config::resolve(args.data.config().or(Some(&saved)), flags)?.unchanged();
-    same_network(&config, checkpoint)?;
+    let mut config = Config::resolve(args.data.config().or(Some(&saved)), flags)?.without_augmentation();
+    require_same_network(&config, checkpoint)?;
     ensure!(
         config.data.enable_caching,
         "durations are kept in the cache, and `enable_caching` is false\nhint: set it to true"
@@ -76,11 +76,11 @@ fn resolve(args: &Args, checkpoint: &Checkpoint) -> Result<Config> {
     Ok(config)
 }
 
-fn print(summary: &Summary, json: bool) -> Result<()> {
+fn print(summary: &AlignmentSummary, json: bool) -> Result<()> {
     if json {
         return Ok(print_line(serde_json::to_string_pretty(summary)?)?);
     }
-    let Summary { clips, frames_per_token, suspicious, suspicious_share, .. } = summary;
+    let AlignmentSummary { clips, frames_per_token, suspicious, suspicious_share, .. } = summary;
     print_line(format!("clips:       {clips}, {frames_per_token:.1} frames a token"))?;
     print_line(format!("suspicious:  {suspicious} ({:.1} %)", suspicious_share * 100.0))?;
     for suspect in &summary.worst {

@@ -2,11 +2,10 @@
 
 use super::run_flags::RunFlags;
 use super::{INTERRUPTED, print_line, progress, say};
-use crate::checkpoint::Source;
-use crate::checkpoint::{self, Checkpoint, RunKind};
+use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::run::{RunContext, activation_kind};
-use crate::train::{self, Outcome, OutputFolder, Start};
+use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::{Result, bail, ensure};
 use host::config::{CacheContent, Config, Overrides};
 use host::dataset::{self, Known, Prepared};
@@ -83,7 +82,7 @@ impl Args {
         let data = data?;
         describe(&config, &data, roles, caps);
         if self.reset_training
-            && let Some(aside) = checkpoint::set_aside(&config.training.checkpoint_dir)?
+            && let Some(aside) = checkpoint::archive_earlier_run(&config.training.checkpoint_dir)?
         {
             say(format!("earlier checkpoints are in {}", aside.display()));
         }
@@ -125,11 +124,11 @@ impl Args {
     }
 
     /// What to begin with. A folder that holds checkpoints is never overwritten without a word.
-    fn start(&self, config: &Config, kind: RunKind) -> Result<Start> {
+    fn start(&self, config: &Config, kind: RunKind) -> Result<RunStart> {
         let folder = &config.training.checkpoint_dir;
         let fresh = || match &self.init_from {
-            None => Ok(Start::Fresh),
-            Some(path) => Ok(Start::From(Source::open(path.clone())?)),
+            None => Ok(RunStart::Fresh),
+            Some(path) => Ok(RunStart::FineTune(WeightSource::open(path.clone())?)),
         };
         if self.reset_training {
             return fresh();
@@ -138,9 +137,9 @@ impl Args {
         match (newest, self.resume) {
             (Some(checkpoint), true) => {
                 let checkpoint = checkpoint.of_kind(kind)?;
-                checkpoint::same_network(config, &checkpoint)?;
+                checkpoint::require_same_network(config, &checkpoint)?;
                 say(format!("going on from {}", checkpoint.folder().display()));
-                Ok(Start::Resume(Box::new(checkpoint)))
+                Ok(RunStart::Resume(Box::new(checkpoint)))
             }
             (None, true) => bail!(
                 "{}: no checkpoint to resume\nhint: leave out --resume to start, or name the folder with --checkpoint-dir",
@@ -180,11 +179,11 @@ fn describe(config: &Config, data: &Prepared, roles: Roles, caps: Caps) {
     }
 }
 
-fn print(outcome: &Outcome, json: bool) -> Result<()> {
+fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
     if json {
         return Ok(print_line(serde_json::to_string_pretty(outcome)?)?);
     }
-    let Outcome { step, .. } = outcome;
+    let RunOutcome { step, .. } = outcome;
     let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
     let (first, last, held_out) = (outcome.first_loss, outcome.last_loss, outcome.validation_loss);
     match (outcome.interrupted, first) {

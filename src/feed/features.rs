@@ -15,8 +15,8 @@ pub enum Purpose {
     Voice,
     /// Samples beside the mel frames, and frames of silence between utterances as well.
     Vocoder,
-    /// A vocoder that learns from a voice's frames: samples beside what the voice trains on.
-    Imitation,
+    /// A vocoder that learns from the frames that a voice predicts: samples beside what the voice trains on.
+    PredictedMel,
 }
 
 pub struct Features {

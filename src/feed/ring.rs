@@ -204,7 +204,7 @@ fn produce(mut producer: Producer, to_fill: &Receiver<Slot>, ready: &SyncSender<
             let Ok(mut slot) = to_fill.recv() else { return };
             let waited = slot.done.take().map_or(Ok(()), |done| done.wait());
             drop(waiting);
-            let made = torchx::catch(|| -> Ready {
+            let made = crate::catch(|| -> Ready {
                 waited?;
                 let made = producer.fill(&mut slot)?;
                 Ok((slot, made))

@@ -69,7 +69,7 @@ fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, delays: Delays
     let options = host::loader::Options { allocate, in_flight, delays, ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
-        Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();
+        Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::PredictedMel, roles.data).unwrap();
     Producer::new(Arc::new(loader), features, roles, workers > 0, delays).unwrap()
 }
 

@@ -85,7 +85,7 @@ impl Worker {
         match order {
             Order::Speak(job) => row.push_back(Turn::new(job)),
             Order::Hear { recording, reply } => {
-                let heard = torchx::catch(|| self.voice.hear_wave(recording)).map_err(Into::into).flatten();
+                let heard = crate::catch(|| self.voice.hear_wave(recording)).map_err(Into::into).flatten();
                 let _ = reply.send(heard); // a client that left does not want it
             }
         }
@@ -112,7 +112,7 @@ impl Worker {
     fn speak(&self, speaking: &mut [Turn]) {
         let mut utterances: Vec<&mut Utterance> =
             speaking.iter_mut().filter_map(|turn| turn.utterance.as_mut()).collect();
-        let spoken = torchx::catch(|| self.voice.advance(&mut utterances)).map_err(Into::into).flatten();
+        let spoken = crate::catch(|| self.voice.advance(&mut utterances)).map_err(Into::into).flatten();
         self.metrics.passes.fetch_add(1, Ordering::Relaxed);
         match spoken {
             Ok(pieces) => speaking.iter_mut().zip(pieces).for_each(|(turn, piece)| match piece {
@@ -170,7 +170,7 @@ impl Turn {
             return true;
         }
         self.begun = Instant::now();
-        match torchx::catch(|| worker.voice.begin(&self.job.request)) {
+        match crate::catch(|| worker.voice.begin(&self.job.request)) {
             Ok(Ok(utterance)) => self.utterance = Some(utterance),
             Ok(Err(error)) => self.refuse(Refusal::of_input("input", &error)),
             Err(error) => self.fail(&error.into(), worker),

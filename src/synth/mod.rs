@@ -198,20 +198,20 @@ impl Synthesizer {
     /// The voice of one speaker, from recordings of any words: what a request takes as `latents`.
     pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        torchx::catch(|| tch::no_grad(|| listener.hear(recordings)))?
+        crate::catch(|| tch::no_grad(|| listener.hear(recordings)))?
     }
 
     /// The same from one recording that is in memory.
     pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        torchx::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
+        crate::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
     }
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.
     pub fn copy(&self, recording: &Waveform) -> Result<Vec<f32>> {
         let extractor = MelExtractor::new(&self.config.model, self.rate_hz(), self.device);
         let samples = Tensor::from_slice(&recording.samples).to_device(self.device);
-        Ok(torchx::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
+        Ok(crate::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
     }
 
     /// The voice of a file that was made with this model.

@@ -66,7 +66,7 @@ impl Network {
     /// Samples of each clause.
     pub fn speak(&self, clauses: &[&Clause]) -> Result<Vec<Vec<f32>>> {
         // `tch` panics where LibTorch throws.
-        torchx::catch(|| tch::no_grad(|| self.speak_or_panic(clauses)))?
+        crate::catch(|| tch::no_grad(|| self.speak_or_panic(clauses)))?
     }
 
     fn speak_or_panic(&self, clauses: &[&Clause]) -> Result<Vec<Vec<f32>>> {

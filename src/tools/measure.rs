@@ -4,7 +4,7 @@ use super::timeline::{Axis, Timeline};
 use crate::feed::{Event, Feed, MelStats, Purpose, Role, name};
 use crate::model::Voice;
 use crate::run::{RunContext, ring_slots, start_feed};
-use crate::train::{Done, Stages, Start, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
+use crate::train::{Done, RunStart, Stages, Step, StepTimes, Usage, Watch, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::config::Config;
 use host::dataset::Building;
@@ -245,7 +245,7 @@ pub struct Watched {
 impl<'a> Rig<'a> {
     /// Network, feed and the first step: with it, seconds since the start of the program.
     pub fn start(context: &'a RunContext) -> Result<(Self, f64)> {
-        let (step, state) = torchx::catch(|| begin_voice(context, &Start::Fresh))??;
+        let (step, state) = crate::catch(|| begin_voice(context, &RunStart::Fresh))??;
         let feed = start_feed(context, Position::default(), state.mel_stats, Purpose::Voice)?;
         let mut rig = Rig { context, step, feed: Some(feed), number: 0 };
         rig.run(1)?;

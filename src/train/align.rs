@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tch::{Device, Tensor};
 
-/// A token that lasts longer is suspicious: a pause, or text that was not spoken.
+/// Seconds above which a token is suspicious: a pause, or text that was not spoken.
 const LONG_S: f64 = 1.0;
-/// So many tokens in a row with one frame each are suspicious: nobody speaks that fast.
+/// Tokens in a row with one frame each that are suspicious: nobody speaks that fast.
 const HURRIED_TOKENS: usize = 8;
-/// Suspicious clips that are named.
-const NAMED: usize = 10;
+/// Suspicious clips that are named at most.
+const MOST_NAMED: usize = 10;
 
-/// What was found.
+/// What an alignment of a whole corpus found.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct AlignmentSummary {
     pub file: PathBuf,
     /// Hash of the weights that aligned.
     pub checkpoint: String,
@@ -35,21 +35,21 @@ pub struct Summary {
     pub suspicious: usize,
     pub suspicious_share: f64,
     /// The most suspicious ones, worst first.
-    pub worst: Vec<Suspect>,
+    pub worst: Vec<SuspiciousClip>,
     /// Clips that turned out to be damaged, and have no durations.
     pub failures: Vec<String>,
 }
 
 /// A clip whose alignment does not look like speech.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Suspect {
+pub struct SuspiciousClip {
     pub id: String,
     pub longest_token_s: f64,
     /// Tokens in a row with one frame each.
     pub hurried_tokens: usize,
 }
 
-impl Suspect {
+impl SuspiciousClip {
     fn of(id: &str, durations: &[i32], frame_s: f64) -> Self {
         let (mut hurried, mut run) = (0, 0);
         for &frames in durations {
@@ -57,7 +57,7 @@ impl Suspect {
             hurried = hurried.max(run);
         }
         let longest = durations.iter().copied().max().unwrap_or(0);
-        Suspect { id: id.to_owned(), longest_token_s: f64::from(longest) * frame_s, hurried_tokens: hurried }
+        SuspiciousClip { id: id.to_owned(), longest_token_s: f64::from(longest) * frame_s, hurried_tokens: hurried }
     }
 
     /// How far it is from what is still speech; suspicious above 1.
@@ -70,7 +70,7 @@ impl Suspect {
 
 /// Aligns all clips of a run, training and validation, and writes what was found. Nothing is written where it is
 /// interrupted: `None`.
-pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Summary>> {
+pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<AlignmentSummary>> {
     let RunContext { config, data, roles, bar, stop, .. } = *context;
     let kind = activation_kind(&config.training, roles.model)?;
     let (_store, voice) = checkpoint.voice(roles.model, kind)?;
@@ -80,8 +80,8 @@ pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Sum
     let (mut aligned, mut failures) = (Vec::new(), Vec::new());
     for set in sets {
         let part = data.with(set.clone(), data.budget);
-        let set = Set { context: &RunContext { data: &part, ..*context }, voice: &voice, stats };
-        failures.extend(torchx::catch(|| tch::no_grad(|| set.align(&mut aligned)))??);
+        let aligner = SetAligner { context: &RunContext { data: &part, ..*context }, voice: &voice, stats };
+        failures.extend(crate::catch(|| tch::no_grad(|| aligner.align(&mut aligned)))??);
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -92,15 +92,15 @@ pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Sum
     Ok(Some(summarise(&aligned, frame_s, file, hash, failures)))
 }
 
-/// One set of clips, and who aligns them.
-struct Set<'a> {
+/// Aligns one set of clips, the `train` set of its context.
+struct SetAligner<'a> {
     context: &'a RunContext<'a>,
     voice: &'a Voice,
-    /// That it was trained with.
+    /// Normalisation that the voice was trained with.
     stats: MelStats,
 }
 
-impl Set<'_> {
+impl SetAligner<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
     fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
         let RunContext { config, data, bar, stop, .. } = *self.context;
@@ -166,18 +166,24 @@ impl Paths {
     }
 }
 
-fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: String, failures: Vec<String>) -> Summary {
+fn summarise(
+    aligned: &[Aligned],
+    frame_s: f64,
+    file: PathBuf,
+    checkpoint: String,
+    failures: Vec<String>,
+) -> AlignmentSummary {
     let tokens: usize = aligned.iter().map(|clip| clip.durations.len()).sum();
     let frames = aligned.iter().flat_map(|clip| &clip.durations).map(|&frames| frames as usize).sum();
-    let mut worst: Vec<Suspect> = aligned
+    let mut worst: Vec<SuspiciousClip> = aligned
         .iter()
-        .map(|clip| Suspect::of(&clip.id, &clip.durations, frame_s))
+        .map(|clip| SuspiciousClip::of(&clip.id, &clip.durations, frame_s))
         .filter(|suspect| suspect.badness() > 1.0)
         .collect();
     worst.sort_by(|a, b| b.badness().total_cmp(&a.badness()).then_with(|| a.id.cmp(&b.id)));
     let suspicious = worst.len();
-    worst.truncate(NAMED);
-    Summary {
+    worst.truncate(MOST_NAMED);
+    AlignmentSummary {
         file,
         checkpoint,
         clips: aligned.len(),
@@ -193,14 +199,12 @@ fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Start, begin_voice};
+    use super::super::{RunStart, begin_voice};
     use super::*;
-    use crate::feed::Caps;
-    use crate::feed::{Features, Roles};
+    use crate::feed::{Caps, Features, Roles};
     use crate::run::batch_on;
     use host::config::{self, Config};
-    use host::dataset::Prepared;
-    use host::dataset::{Known, prepare};
+    use host::dataset::{Known, Prepared, prepare};
     use host::tools::sample_corpus;
     use indicatif::ProgressBar;
     use std::ops::ControlFlow;
@@ -253,8 +257,8 @@ mod tests {
             let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
             for train in [&data.train].into_iter().chain(&data.validation) {
                 let part = data.with(train.clone(), data.budget);
-                let set = Set { context: &self.context(&part, &bar, Device::Cpu), voice, stats: STATS };
-                assert!(tch::no_grad(|| set.align(&mut aligned)).unwrap().is_empty());
+                let aligner = SetAligner { context: &self.context(&part, &bar, Device::Cpu), voice, stats: STATS };
+                assert!(tch::no_grad(|| aligner.align(&mut aligned)).unwrap().is_empty());
             }
             durations::write(&self.config, &data.tokenizer, "a".into(), &aligned, &NEVER).unwrap();
             aligned
@@ -300,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_clip_is_suspicious_when_it_stands_still_or_hurries() {
-        let clip = |durations: &[i32]| Suspect::of("a", durations, 1.0 / 64.0);
+        let clip = |durations: &[i32]| SuspiciousClip::of("a", durations, 1.0 / 64.0);
         let hurried = |tokens: usize| clip(&[vec![5; 3], vec![1; tokens], vec![5; 3], vec![1; 2]].concat());
         assert_eq!((hurried(8).hurried_tokens, clip(&[2, 96, 7]).longest_token_s), (8, 1.5));
         assert!(hurried(8).badness() > 1.0 && clip(&[2, 65, 7]).badness() > 1.0);
@@ -322,7 +326,7 @@ mod tests {
             case.config.training.enable_xla = captured;
             let bar = ProgressBar::hidden();
             let context = case.context(&data, &bar, Device::Cuda(0));
-            let (mut step, state) = begin_voice(&context, &Start::Fresh).unwrap();
+            let (mut step, state) = begin_voice(&context, &RunStart::Fresh).unwrap();
             let mut feed = start_feed(&context, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
             let mut run = |number| {
                 step.run(&mut feed, number, 1e-3).unwrap();

@@ -4,7 +4,7 @@ use super::memory::{Usage, Watch};
 use super::metrics::Metrics;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{Stages, StepTimes};
-use super::{Outcome, note};
+use super::{RunOutcome, note};
 use crate::feed::Feed;
 use crate::run::RunContext;
 use anyhow::{Result, ensure};
@@ -108,9 +108,9 @@ impl<'a> Log<'a> {
         step: &mut Step<L>,
         feed: &Feed,
         wait: bool,
-        outcome: &mut Outcome,
+        outcome: &mut RunOutcome,
     ) -> Result<Result<()>> {
-        while let Some(reading) = torchx::catch(|| step.poll(wait))?? {
+        while let Some(reading) = crate::catch(|| step.poll(wait))?? {
             self.tell_first_step(reading.at);
             let loss = reading.means[..self.names.summed].iter().sum::<f64>();
             self.ensure_finite(loss, reading.at)?;

@@ -117,7 +117,7 @@ impl<L: Learner> Step<L> {
         next: impl FnMut(&mut Option<Batch>) -> Result<Option<Delivery>>,
     ) -> Result<Done> {
         // `tch` panics where LibTorch throws.
-        torchx::catch(|| self.step_or_panic(number, learning_rate, next)).map_err(Into::into).flatten()
+        crate::catch(|| self.step_or_panic(number, learning_rate, next)).map_err(Into::into).flatten()
     }
 
     fn step_or_panic(

@@ -125,7 +125,7 @@ pub fn prepare_slowed(
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, refused) = fitting(train, config, "training")?;
-    let (mut validation, _) = fitting(validation, &config.unchanged(), "validation")?;
+    let (mut validation, _) = fitting(validation, &config.without_augmentation(), "validation")?;
     ensure!(
         !train.lengths().is_empty(),
         "no clip is left to train on\nhint: raise --max-mel-frames and --max-text-length, or see `myxtts check`"

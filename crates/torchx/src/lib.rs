@@ -36,5 +36,5 @@ pub use host::HostBytes;
 pub use kernel::{Arg, Kernel};
 pub use named::named_parameters;
 pub use narrow::{Narrowed, narrowed};
-pub use panic::{catch, exit_now};
+pub use panic::{exception, exit_now};
 pub use stream::{Event, Stream, StreamGuard};

@@ -62,12 +62,17 @@ impl Config {
         Self::resolve(Some(path), Overrides::default())
     }
 
-    /// The same without augmentation: held-out speech is taken as it is.
-    pub fn unchanged(&self) -> Config {
-        let mut config = self.clone();
-        let data = &mut config.data;
-        (data.augment_noise_snr_db, data.augment_speed, data.augment_pitch_semitones) = (None, 0.0, 0.0);
-        config
+    /// This config with every `augment_` key as in the presets, which change nothing: held-out speech is taken as it is.
+    /// By their names, so that no augmentation to come can be forgotten here.
+    pub fn without_augmentation(&self) -> Config {
+        let tree = |config: &Config| serde_json::to_value(config).expect("a resolved config is plain text");
+        let (mut own, presets) = (tree(self), tree(&Config::default()));
+        for (key, value) in presets["data"].as_object().expect("a section is a map") {
+            if key.starts_with("augment_") {
+                own["data"][key] = value.clone();
+            }
+        }
+        serde_json::from_value(own).expect("as it was written")
     }
 
     /// Every key with its value; loads again to an equal config.
