@@ -1,7 +1,7 @@
 //! Weights from elsewhere: another run's checkpoint, or a safetensors file. By name; what does not fit stays as it is.
 
 use super::{Checkpoint, Tensors, read_weights, weights_file};
-use crate::optimizer::Group;
+use crate::optimizer::ParameterGroup;
 use anyhow::Result;
 use host::error::hinted;
 use host::text::Tokenizer;
@@ -44,7 +44,11 @@ impl WeightSource {
 }
 
 /// Copies what fits into the group's parameters and says what did. `tokenizer`: this run's.
-pub fn load_matching_weights(source: &WeightSource, group: &Group, tokenizer: Option<&Tokenizer>) -> Result<String> {
+pub fn load_matching_weights(
+    source: &WeightSource,
+    group: &ParameterGroup,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<String> {
     let path = match source {
         WeightSource::Checkpoint(checkpoint) => weights_file(checkpoint.folder(), group.name),
         WeightSource::File(path) => path.clone(),
@@ -58,7 +62,7 @@ pub fn load_matching_weights(source: &WeightSource, group: &Group, tokenizer: Op
     Ok(format!("{}: {}", path.display(), report.describe()))
 }
 
-fn fill(group: &Group, mut read: Tensors, tokenizers: Option<(&Tokenizer, &Tokenizer)>) -> MatchReport {
+fn fill(group: &ParameterGroup, mut read: Tensors, tokenizers: Option<(&Tokenizer, &Tokenizer)>) -> MatchReport {
     let mut report = MatchReport::default();
     for (name, tensor) in named_parameters(&group.store) {
         let Some(saved) = read.remove(&name) else {
@@ -133,13 +137,13 @@ mod tests {
     use tch::nn::{Init, VarStore};
     use tch::{Device, Kind};
 
-    fn group(rows: i64) -> Group {
+    fn group(rows: i64) -> ParameterGroup {
         let store = VarStore::new(Device::Cpu);
         let _ = store.root().sub("encoder").var("embedding", &[rows, 2], Init::Const(0.0));
         let _ = store.root().var("same", &[3], Init::Const(0.0));
         let _ = store.root().var("wider", &[4], Init::Const(0.0));
         let _ = store.root().var("fresh", &[1], Init::Const(0.0));
-        Group::new("model", store, &Config::default().training, false).unwrap()
+        ParameterGroup::new("model", store, &Config::default().training, false).unwrap()
     }
 
     #[test]

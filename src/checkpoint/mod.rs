@@ -10,7 +10,7 @@ pub use writer::{CheckpointParts, CheckpointWriter, archive_earlier_run};
 
 use crate::feed::MelStats;
 use crate::model::Voice;
-use crate::optimizer::{Group, Scale};
+use crate::optimizer::{LossScale, ParameterGroup};
 use anyhow::{Context, Result, ensure};
 use host::config::Config;
 use host::error::{WithHint, hinted};
@@ -197,7 +197,7 @@ impl Checkpoint {
     }
 
     /// Restores weights, moments, averages and loss scale, so that a run goes on as if it had not stopped.
-    pub fn restore(&self, groups: &mut [Group], scale: &mut Scale) -> Result<()> {
+    pub fn restore(&self, groups: &mut [ParameterGroup], scale: &mut LossScale) -> Result<()> {
         for group in groups.iter_mut() {
             self.restore_group(group)?;
         }
@@ -206,7 +206,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    fn restore_group(&self, group: &mut Group) -> Result<()> {
+    fn restore_group(&self, group: &mut ParameterGroup) -> Result<()> {
         let path = self.file(group.name, WEIGHTS);
         let mut read = read_tensors(&path)?;
         for (name, tensor) in named_parameters(&group.store) {

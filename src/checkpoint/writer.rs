@@ -3,7 +3,7 @@
 use super::{
     AVERAGE, BEST, CONFIG, LOGS, OPTIMIZER, RunState, STATE, TOKENIZER, WEIGHT_SUM, WEIGHTS, step_of, steps_in,
 };
-use crate::optimizer::{Group, Scale};
+use crate::optimizer::{LossScale, ParameterGroup};
 use anyhow::{Context, Result};
 use host::config::Config;
 use host::error::{WithHint, hinted};
@@ -25,8 +25,8 @@ pub struct CheckpointParts<'a> {
     pub config: &'a Config,
     pub tokenizer: &'a Tokenizer,
     pub state: &'a RunState,
-    pub groups: &'a [Group],
-    pub scale: &'a Scale,
+    pub groups: &'a [ParameterGroup],
+    pub scale: &'a LossScale,
     /// Writes what a kind of run keeps besides its parameters, into a folder where those lie already.
     pub extras: &'a dyn Fn(&Path) -> Result<()>,
 }
@@ -143,7 +143,7 @@ fn write_parts(folder: &Path, parts: &CheckpointParts) -> Result<()> {
     Ok(File::open(folder)?.sync_all()?)
 }
 
-fn write_group(folder: &Path, group: &Group, scale: Vec<(String, &Tensor)>, updates: u64) -> Result<()> {
+fn write_group(folder: &Path, group: &ParameterGroup, scale: Vec<(String, &Tensor)>, updates: u64) -> Result<()> {
     let file = |what: &str| folder.join(format!("{}.{what}", group.name));
     let parameters = named_parameters(&group.store);
     let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();

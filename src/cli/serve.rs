@@ -2,7 +2,7 @@
 
 use super::voice_flags::VoiceFlags;
 use super::{print_line, progress, say};
-use crate::serve::{Settings, Voices, serve};
+use crate::serve::{ServerSettings, Voices, serve};
 use crate::synth::Options;
 use anyhow::{Context, Result, ensure};
 use std::env;
@@ -78,10 +78,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 impl Args {
-    fn settings(&self, device: Device) -> Result<Settings> {
+    fn settings(&self, device: Device) -> Result<ServerSettings> {
         let seconds = Duration::from_secs;
         let usual_batch = if device.is_cuda() { 16 } else { 2 };
-        Ok(Settings {
+        Ok(ServerSettings {
             address: SocketAddr::new(self.host, self.port),
             queue: self.queue as usize,
             batch: self.batch.unwrap_or(usual_batch) as usize,

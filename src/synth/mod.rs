@@ -21,6 +21,7 @@ use anyhow::{Context, Result, ensure};
 use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
+use host::error::hinted;
 use host::text::Tokenizer;
 use network::{Clause, Network};
 use std::ops::RangeInclusive;
@@ -28,21 +29,22 @@ use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
-/// Enough of a text to tell its language.
+/// Characters of a text that its language is told from.
 const LANGUAGE_SAMPLE: usize = 2000;
 
-/// What speech may be asked for with; beyond it none can be made out.
+/// Range of speeds; beyond it no speech can be made out.
 pub const SPEED: RangeInclusive<f64> = 0.5..=2.0;
 pub const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
 pub const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 
+/// How to speak.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub sampling: Sampling,
     pub speed: f64,
-    /// The same seed gives the same speech.
+    /// Seed of the noise: with one seed, a text is always spoken alike.
     pub seed: u64,
-    /// Begin with the first clause alone, so that sound comes soon; without it, sentences are whole.
+    /// Whether to begin with the first clause alone, so that sound comes soon; otherwise sentences are whole.
     pub early: bool,
 }
 
@@ -69,7 +71,7 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Spoken {
     pub samples: Vec<f32>,
-    /// Highest level, of 1.
+    /// Highest level; 1 is full scale.
     pub peak: f32,
     /// Decibels by which the loudest moment was turned down to keep it from clipping.
     pub limited_db: f32,
@@ -168,7 +170,7 @@ impl Synthesizer {
         self.note.clone().into_iter().chain(self.network.note()).collect()
     }
 
-    /// Numbers that it was trained to, vocoder included.
+    /// Number of trained weights, vocoder included.
     pub fn parameters(&self) -> usize {
         self.store.variables().values().map(Tensor::numel).sum::<usize>() + self.network.vocoder_parameters()
     }
@@ -201,7 +203,7 @@ impl Synthesizer {
         crate::catch(|| tch::no_grad(|| listener.hear(recordings)))?
     }
 
-    /// The same from one recording that is in memory.
+    /// Latents of one recording that is in memory.
     pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
         crate::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
@@ -223,7 +225,7 @@ impl Synthesizer {
         Ok(file.latents.to_device(self.device))
     }
 
-    /// Names the weights: what voice files of this model carry.
+    /// Fingerprint of the weights, which voice files of this model carry.
     pub fn model(&self) -> Option<blake3::Hash> {
         self.own.as_ref().map(|own| own.model)
     }
@@ -234,10 +236,9 @@ impl Synthesizer {
         let sample: String = request.text.chars().take(LANGUAGE_SAMPLE).collect();
         let language = self.tokenizer.language(&sample, asked);
         let spoken = self.tokenizer.languages();
-        let number = spoken
-            .iter()
-            .position(|known| known == language)
-            .with_context(|| format!("the voice does not speak `{language}`\nhint: it speaks {}", spoken.join(", ")))?;
+        let number = spoken.iter().position(|known| known == language).ok_or_else(|| {
+            hinted(format!("the voice does not speak `{language}`"), format!("it speaks {}", spoken.join(", ")))
+        })?;
         let own = || self.own.as_ref().map(|own| own.latents.shallow_clone());
         let latents = request.latents.as_ref().map(Tensor::shallow_clone).or_else(own);
         let mut utterance = Utterance::new(self, &request.text, (language, number), latents, request.options);

@@ -93,16 +93,16 @@ pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Ali
 }
 
 /// Aligns one set of clips, the `train` set of its context.
-struct SetAligner<'a> {
-    context: &'a RunContext<'a>,
-    voice: &'a Voice,
+pub(super) struct SetAligner<'a> {
+    pub(super) context: &'a RunContext<'a>,
+    pub(super) voice: &'a Voice,
     /// Normalisation that the voice was trained with.
-    stats: MelStats,
+    pub(super) stats: MelStats,
 }
 
 impl SetAligner<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
-    fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
+    pub(super) fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
         let RunContext { config, data, bar, stop, .. } = *self.context;
         let stretches: Vec<_> = data.train.stretches().collect();
         let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
@@ -199,108 +199,7 @@ fn summarise(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{RunStart, begin_voice};
     use super::*;
-    use crate::feed::{Caps, Features, Roles};
-    use crate::run::batch_on;
-    use host::config::{self, Config};
-    use host::dataset::{Known, Prepared, prepare};
-    use host::tools::sample_corpus;
-    use indicatif::ProgressBar;
-    use std::ops::ControlFlow;
-    use std::path::Path;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
-    use tch::Kind;
-    use tch::nn::VarStore;
-
-    const CLIPS: usize = 12;
-    const STATS: MelStats = MelStats { mean: -5.0, std: 2.0 };
-    static NEVER: AtomicBool = AtomicBool::new(false);
-
-    /// A small corpus, and what it takes to train on it. The seed is what `batch_on` draws with.
-    struct Case {
-        _dir: tempfile::TempDir,
-        config: Config,
-    }
-
-    impl Case {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let options =
-                sample_corpus::Options { clips: CLIPS, seed: 1, rate_hz: 22_050, voice: sample_corpus::Voice::Formant };
-            sample_corpus::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
-            let text = "model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, \
-                        decoder_heads: 2, voice_dim: 32}\n\
-                        training: {seed: 0, optimization_level: basic, device: cpu}\n\
-                        data: {batch_size: 4, num_workers: 1, val_split: 0.2, tokenizer: characters, language: en}";
-            let mut config = Config::parse(text, Path::new("a.yaml")).unwrap();
-            config.data.dataset_path = Some(dir.path().join("corpus"));
-            config.data.cache_dir = Some(dir.path().join("cache"));
-            Case { _dir: dir, config }
-        }
-
-        fn prepare(&self, durations: config::Durations) -> Prepared {
-            let mut config = self.config.clone();
-            config.data.durations = durations;
-            prepare(&config, Known::Nothing, &|_| (), &NEVER).unwrap()
-        }
-
-        fn context<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
-            let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-            let (began, delays) = (Instant::now(), Default::default());
-            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
-        }
-
-        /// What a voice finds in all clips, written into the cache.
-        fn align(&self, data: &Prepared, voice: &Voice) -> Vec<Aligned> {
-            let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
-            for train in [&data.train].into_iter().chain(&data.validation) {
-                let part = data.with(train.clone(), data.budget);
-                let aligner = SetAligner { context: &self.context(&part, &bar, Device::Cpu), voice, stats: STATS };
-                assert!(tch::no_grad(|| aligner.align(&mut aligned)).unwrap().is_empty());
-            }
-            durations::write(&self.config, &data.tokenizer, "a".into(), &aligned, &NEVER).unwrap();
-            aligned
-        }
-
-        fn voice(&self, data: &Prepared) -> (VarStore, Voice) {
-            let store = VarStore::new(Device::Cpu);
-            let tokenizer = &data.tokenizer;
-            let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
-            let voice = Voice::new(&store.root(), &self.config.model, vocabulary, languages, Kind::Float).unwrap();
-            (store, voice)
-        }
-
-        fn features(&self, data: &Prepared) -> Features {
-            let layout = Arc::new(data.train.layout(&data.budget));
-            Features::new(&self.config, layout, STATS, Purpose::Voice, Device::Cpu).unwrap()
-        }
-    }
-
-    #[test]
-    fn frozen_durations_are_those_of_the_search_bit_for_bit_and_so_are_the_losses() {
-        tch::set_num_threads(1);
-        let case = Case::new();
-        let searching = case.prepare(config::Durations::Search);
-        let (_store, voice) = case.voice(&searching);
-        let aligned = case.align(&searching, &voice);
-        assert_eq!(aligned.len(), CLIPS, "training and validation");
-        let frozen = case.prepare(config::Durations::Frozen);
-        assert_eq!(frozen.durations.as_ref().unwrap().about().checkpoint, "a");
-        let (plain, known) = (case.features(&searching), case.features(&frozen));
-        for (number, clips) in plan(frozen.train.lengths(), &frozen.budget, 0, 0).iter().enumerate() {
-            let (_, searched) = batch_on(&plain, &searching.train, clips, number as u64).unwrap();
-            let (_, held) = batch_on(&known, &frozen.train, clips, number as u64).unwrap();
-            assert!(searched.token_of_frame.is_none());
-            tch::no_grad(|| {
-                assert_eq!(held.token_of_frame.as_ref().unwrap(), &voice.align(&searched));
-                // What depends on no draw; the flow's loss follows from the same path (`known_durations_replace_the_search`).
-                let (by_search, by_file) = (voice.losses(&searched), voice.losses(&held));
-                assert_eq!((by_file.prior, by_file.duration), (by_search.prior, by_search.duration));
-            });
-        }
-    }
 
     #[test]
     fn a_clip_is_suspicious_when_it_stands_still_or_hurries() {
@@ -310,39 +209,5 @@ mod tests {
         assert!(hurried(8).badness() > 1.0 && clip(&[2, 65, 7]).badness() > 1.0);
         assert!(hurried(7).badness() <= 1.0 && clip(&[2, 64, 7]).badness() <= 1.0);
         assert!(hurried(20).badness() > clip(&[2, 96, 7]).badness());
-    }
-
-    #[test]
-    #[ignore = "needs a GPU"]
-    fn a_captured_step_with_frozen_durations_equals_the_eager_one() {
-        torchx::cuda::load().unwrap();
-        torchx::require_full_f32().unwrap();
-        let mut case = Case::new();
-        let searching = case.prepare(config::Durations::Search);
-        let (_store, voice) = case.voice(&searching);
-        case.align(&searching, &voice);
-        let data = case.prepare(config::Durations::Frozen);
-        let mut losses = |captured: bool| -> Vec<Vec<f64>> {
-            case.config.training.enable_xla = captured;
-            let bar = ProgressBar::hidden();
-            let context = case.context(&data, &bar, Device::Cuda(0));
-            let (mut step, state) = begin_voice(&context, &RunStart::Fresh).unwrap();
-            let mut feed = start_feed(&context, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
-            let mut run = |number| {
-                step.run(&mut feed, number, 1e-3).unwrap();
-                step.request_reading(number).unwrap();
-                step.poll(true).unwrap().unwrap().means
-            };
-            let losses = (0..10).map(&mut run).collect();
-            assert!(step.is_settled());
-            losses
-        };
-        let (eager, captured) = (losses(false), losses(true));
-        for (step, (eager, captured)) in eager.iter().zip(&captured).enumerate() {
-            for (eager, captured) in eager.iter().zip(captured) {
-                let error = (eager - captured).abs();
-                assert!(error <= 5e-3 * eager.abs().max(1e-3), "step {step}: eager {eager}, captured {captured}");
-            }
-        }
     }
 }

@@ -9,6 +9,8 @@ mod schedule;
 mod step;
 mod step_times;
 mod tensorboard;
+#[cfg(test)]
+mod tests;
 mod tune;
 mod vocoder;
 mod voice;

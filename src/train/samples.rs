@@ -19,8 +19,8 @@ use tch::{Device, Kind, Tensor};
 const SEED: i64 = 7;
 
 pub struct Validation {
-    dataset: Arc<Dataset>,
-    features: Features,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) features: Features,
     stats: MelStats,
     vocoder: GriffinLim,
     rate_hz: u32,

@@ -7,7 +7,7 @@ use super::{OutputFolder, RunOutcome, RunSpec, RunStart, Validate, note, run};
 use crate::checkpoint::{Checkpoint, RunState, load_matching_weights};
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Sampling, Voice};
-use crate::optimizer::Group;
+use crate::optimizer::ParameterGroup;
 use crate::picture::Picture;
 use crate::run::{RunContext, activation_kind, batch_on, means_over};
 use crate::vocoder::{AdversarialStep, BETAS};
@@ -129,8 +129,8 @@ fn begin(
     let predictor = voice.map(|checkpoint| MelPredictor::open(checkpoint, device, kind)).transpose()?;
     let stats = predictor.as_ref().map_or_else(MelStats::identity, |predictor| predictor.stats);
     let groups = vec![
-        Group::new("model", generator, &config.training, true)?,
-        Group::new("discriminators", discriminators, &config.training, false)?,
+        ParameterGroup::new("model", generator, &config.training, true)?,
+        ParameterGroup::new("discriminators", discriminators, &config.training, false)?,
     ];
     let mut step = Step::new(VocoderLearner { adversarial, predictor }, groups, &config.training, kind, device)?;
     let state = match start {
@@ -150,14 +150,14 @@ fn begin(
 }
 
 /// Validation on held-out speech: the mel distance, and one clip as sound and picture.
-struct Validation {
-    dataset: Arc<Dataset>,
-    features: Features,
+pub(super) struct Validation {
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) features: Features,
     rate_hz: u32,
 }
 
 impl Validation {
-    fn new(context: &RunContext, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
+    pub(super) fn new(context: &RunContext, purpose: Purpose, stats: MelStats) -> Result<Option<Self>> {
         let Some(dataset) = context.data.validation.clone() else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&context.data.budget));
         let features =

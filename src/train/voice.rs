@@ -7,7 +7,7 @@ use crate::checkpoint::voice::{self, VoiceFile};
 use crate::checkpoint::{RunState, load_matching_weights, weights_file};
 use crate::feed::{Batch, Features, Purpose};
 use crate::model::{Losses, Voice};
-use crate::optimizer::Group;
+use crate::optimizer::ParameterGroup;
 use crate::run::{RunContext, activation_kind, batch_on, mel_stats};
 use anyhow::Result;
 use host::loader::plan;
@@ -63,7 +63,7 @@ pub fn begin(context: &RunContext, start: &RunStart) -> Result<(Step<Voice>, Run
     let store = VarStore::new(device);
     let tokenizer = &data.tokenizer;
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
-    let group = Group::new("model", store, &config.training, true)?;
+    let group = ParameterGroup::new("model", store, &config.training, true)?;
     let mut step = Step::new(voice, vec![group], &config.training, kind, device)?;
     step.slow_down(context.delays)?;
     let durations = data.durations.as_ref().map(|durations| durations.fingerprint());
