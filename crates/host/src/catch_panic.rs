@@ -7,11 +7,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 /// What a panic carries.
-pub type Payload = dyn Any + Send;
+type Payload = dyn Any + Send;
+
+/// Says of a panic whether it is expected, and so will be caught.
+type Expectation = fn(&Payload) -> bool;
 
 thread_local! {
-    /// Says of a panic in this thread whether it will be caught.
-    static EXPECTED: Cell<Option<fn(&Payload) -> bool>> = const { Cell::new(None) };
+    static EXPECTED: Cell<Option<Expectation>> = const { Cell::new(None) };
 }
 
 /// Runs `work`. A panic that `expected` says yes to comes back as a value and prints nothing; all others go on. Whatever
@@ -19,7 +21,7 @@ thread_local! {
 ///
 /// The hook that prints is one for the whole process: ours is put before it once, and steps aside for every panic that
 /// its own thread does not expect.
-pub fn catch_panic<T>(expected: fn(&Payload) -> bool, work: impl FnOnce() -> T) -> Result<T, Box<Payload>> {
+pub fn catch_panic<T>(expected: Expectation, work: impl FnOnce() -> T) -> Result<T, Box<Payload>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let loud = panic::take_hook();
