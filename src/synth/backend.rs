@@ -36,9 +36,10 @@ impl VocoderBackend {
             return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
         }
         let store = VarStore::new(device);
-        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model, kind);
+        let build = || Vocoder::new(&store.root(), &checkpoint.config.model, kind);
+        let (vocoder, products) = torchx::with_products(build);
         checkpoint.load_weights("model", &store)?;
-        super::network::narrow_weights(&store, kind);
+        super::network::narrow_weights(products, kind);
         Ok(VocoderBackend::Trained { vocoder, store })
     }
 

@@ -99,13 +99,10 @@ impl Synthesizer {
         let checkpoint = Checkpoint::open(checkpoint)?.of_kind(RunKind::Voice)?;
         let note = checkpoint.tokenizer.check()?;
         let config = &checkpoint.config;
-        let tokenizer = &checkpoint.tokenizer;
-        let (vocab_size, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
         let kind = speech_kind(device)?;
-        let store = VarStore::new(device);
-        let voice = Voice::new(&store.root(), &config.model, vocab_size, languages, kind)?;
-        checkpoint.load_weights("model", &store)?;
-        network::narrow_weights(&store, kind);
+        let (voice, products) = torchx::with_products(|| checkpoint.voice(device, kind));
+        let (store, voice) = voice?;
+        network::narrow_weights(products, kind);
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE));
         let mut own = config.model.clones().then(own).transpose()?;
         if let Some(own) = &mut own {
@@ -132,15 +129,18 @@ impl Synthesizer {
         let tokenizer = Tokenizer::fit([("", "en")].into_iter());
         let kind = speech_kind(device)?;
         let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
-        let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind)?;
-        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model, kind);
+        let ((voice, vocoder), products) = torchx::with_products(|| {
+            let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
+            (voice, Vocoder::new(&vocoder_store.root(), &config.model, kind))
+        });
+        let voice = voice?;
         for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
             // Some start as zero, and would hide what is wrong behind them.
             if weight.abs().max().double_value(&[]) == 0.0 {
                 let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
             }
         }
-        [&store, &vocoder_store].into_iter().for_each(|store| network::narrow_weights(store, kind));
+        network::narrow_weights(products, kind);
         let latents = |clones: bool| {
             clones
                 .then(|| Tensor::randn([1, config.model.voice_latents, config.model.voice_dim], (Kind::Float, device)))

@@ -46,7 +46,7 @@ impl Vocoder {
             embed_norm: LayerNorm::new(path / "embed_norm", dim),
             blocks: (0..layers).map(|i| Block::new(path / "block" / i, dim, 1.0 / layers as f64)).collect(),
             norm: LayerNorm::new(path / "norm", dim),
-            head: Linear::new(path / "head", dim, config.n_fft + 2),
+            head: Linear::full_precision(path / "head", dim, config.n_fft + 2),
             istft: Istft::new(config, path.device()),
             loudest: (config.n_fft as f64 / 2.0).ln(),
             kind,
