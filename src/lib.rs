@@ -1,5 +1,6 @@
 //! MyXTTS: a text-to-speech trainer whose GPUs never wait.
 
+mod catch;
 pub mod checkpoint;
 pub mod commands;
 pub mod feed;
@@ -12,3 +13,5 @@ pub mod synth;
 pub mod tools;
 pub mod train;
 pub mod vocoder;
+
+use catch::catch;

@@ -1,22 +1,23 @@
 //! Weights from elsewhere: another run's checkpoint, or a safetensors file. By name; what does not fit stays as it is.
 
-use super::{Checkpoint, read_weights, weights_file};
-use crate::optimizer::Group;
-use anyhow::{Result, ensure};
+use super::{Checkpoint, Tensors, read_weights, weights_file};
+use crate::optimizer::ParameterGroup;
+use anyhow::Result;
+use host::error::hinted;
 use host::text::Tokenizer;
 use std::path::PathBuf;
 use tch::Tensor;
 use torchx::named_parameters;
 
-/// Where weights come from.
-pub enum Source {
+/// Where the weights that a run starts with come from.
+pub enum WeightSource {
     Checkpoint(Box<Checkpoint>),
     File(PathBuf),
 }
 
-/// What fitted.
+/// Which of a network's parameters a set of weights fits.
 #[derive(Debug, Default, PartialEq)]
-struct Report {
+struct MatchReport {
     matched: usize,
     /// Tables of tokens or languages: (name, rows taken, rows there are).
     by_row: Vec<(String, usize, usize)>,
@@ -25,45 +26,44 @@ struct Report {
     unused: usize,
 }
 
-impl Source {
-    /// `path`: a checkpoint, a folder of them, or a safetensors file.
+impl WeightSource {
+    /// Opens a checkpoint, the best or newest one of a folder of them, or a safetensors file.
     pub fn open(path: PathBuf) -> Result<Self> {
         match path.is_file() {
-            true => Ok(Source::File(path)),
-            false => Ok(Source::Checkpoint(Box::new(Checkpoint::open(&path)?))),
+            true => Ok(WeightSource::File(path)),
+            false => Ok(WeightSource::Checkpoint(Box::new(Checkpoint::open(&path)?))),
         }
     }
 
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         match self {
-            Source::Checkpoint(checkpoint) => Some(checkpoint),
-            Source::File(_) => None,
+            WeightSource::Checkpoint(checkpoint) => Some(checkpoint),
+            WeightSource::File(_) => None,
         }
     }
 }
 
 /// Copies what fits into the group's parameters and says what did. `tokenizer`: this run's.
-pub fn load(source: &Source, group: &Group, tokenizer: Option<&Tokenizer>) -> Result<String> {
+pub fn load_matching_weights(
+    source: &WeightSource,
+    group: &ParameterGroup,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<String> {
     let path = match source {
-        Source::Checkpoint(checkpoint) => weights_file(checkpoint.folder(), group.name),
-        Source::File(path) => path.clone(),
+        WeightSource::Checkpoint(checkpoint) => weights_file(checkpoint.folder(), group.name),
+        WeightSource::File(path) => path.clone(),
     };
     let tokenizers = source.checkpoint().map(|checkpoint| &checkpoint.tokenizer).zip(tokenizer);
     let report = fill(group, read_weights(&path)?, tokenizers);
-    ensure!(
-        report.matched > 0,
-        "{}: none of its tensors fits this network\nhint: names and shapes must be alike; `--model-size` sets them",
-        path.display()
-    );
-    Ok(format!("{}: {}", path.display(), report.told()))
+    if report.matched == 0 {
+        let fact = format!("{}: none of its tensors fits this network", path.display());
+        return Err(hinted(fact, "names and shapes must be alike; `--model-size` sets them"));
+    }
+    Ok(format!("{}: {}", path.display(), report.describe()))
 }
 
-fn fill(
-    group: &Group,
-    mut read: std::collections::HashMap<String, Tensor>,
-    tokenizers: Option<(&Tokenizer, &Tokenizer)>,
-) -> Report {
-    let mut report = Report::default();
+fn fill(group: &ParameterGroup, mut read: Tensors, tokenizers: Option<(&Tokenizer, &Tokenizer)>) -> MatchReport {
+    let mut report = MatchReport::default();
     for (name, tensor) in named_parameters(&group.store) {
         let Some(saved) = read.remove(&name) else {
             report.missing.push(name);
@@ -86,7 +86,7 @@ fn fill(
     report
 }
 
-/// (row there, row here) of a table whose rows have meanings; `None` for other parameters.
+/// Pairs of rows (saved, this network's) of a table whose rows have meanings; `None` for other parameters.
 fn rows(name: &str, old: &Tokenizer, new: &Tokenizer) -> Option<Vec<(i64, i64)>> {
     let (from, to): (Vec<String>, Vec<String>) = match name {
         "encoder.embedding" => (old.names(), new.names()),
@@ -105,8 +105,8 @@ fn copy_rows(tensor: &Tensor, saved: &Tensor, pairs: &[(i64, i64)]) {
     let _ = tch::no_grad(|| tensor.shallow_clone().index_copy_(0, &to.to_device(tensor.device()), &values));
 }
 
-impl Report {
-    fn told(&self) -> String {
+impl MatchReport {
+    fn describe(&self) -> String {
         let total = self.matched + self.other_shape.len() + self.missing.len();
         let mut text = format!("{} of {total} tensors taken", self.matched);
         for (name, taken, rows) in &self.by_row {
@@ -137,13 +137,13 @@ mod tests {
     use tch::nn::{Init, VarStore};
     use tch::{Device, Kind};
 
-    fn group(rows: i64) -> Group {
+    fn group(rows: i64) -> ParameterGroup {
         let store = VarStore::new(Device::Cpu);
         let _ = store.root().sub("encoder").var("embedding", &[rows, 2], Init::Const(0.0));
         let _ = store.root().var("same", &[3], Init::Const(0.0));
         let _ = store.root().var("wider", &[4], Init::Const(0.0));
         let _ = store.root().var("fresh", &[1], Init::Const(0.0));
-        Group::new("model", store, &Config::default().training, false).unwrap()
+        ParameterGroup::new("model", store, &Config::default().training, false).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::model::Voice;
 use anyhow::{Context, Result, anyhow, ensure};
 use host::audio::{self, Waveform};
 use host::config::Config;
+use host::error::hinted;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
@@ -14,7 +15,7 @@ pub const FILE: &str = "voice.safetensors";
 const LATENTS: &str = "latents";
 const MODEL: &str = "model";
 const SECONDS: &str = "seconds";
-/// Of one recording, no more is listened to: a voice is known long before, and memory is bounded.
+/// Seconds of one recording that are listened to: a voice is known long before, and memory is bounded.
 const MOST_HEARD_S: f64 = 180.0;
 /// No sample of a silent recording is further from 0: -60 dB of full scale.
 const SILENCE: f32 = 1e-3;
@@ -27,7 +28,7 @@ pub struct VoiceFile {
     /// `[1, voice_latents, voice_dim]`, f32.
     pub latents: Tensor,
     pub model: blake3::Hash,
-    /// Of recordings that it was made from, where that is known.
+    /// Seconds of the recordings that it was made from, where that is known.
     pub seconds: Option<f64>,
 }
 
@@ -36,7 +37,7 @@ pub struct VoiceFile {
 pub struct Heard {
     /// `[1, voice_latents, voice_dim]`, f32.
     pub latents: Tensor,
-    /// Of recordings that were listened to.
+    /// Seconds of recordings that were listened to.
     pub seconds: f64,
     pub notes: Vec<String>,
 }
@@ -44,30 +45,32 @@ pub struct Heard {
 impl VoiceFile {
     /// Fails where it was made with other weights than `model`.
     pub fn belongs_to(&self, model: blake3::Hash, path: &Path) -> Result<()> {
-        ensure!(
-            self.model == model,
-            "{}: a voice of model {}, and this model is {}\nhint: make it again from recordings with `myxtts voice make`",
-            path.display(),
-            short(self.model),
-            short(model)
-        );
-        Ok(())
+        if self.model == model {
+            return Ok(());
+        }
+        let (path, own, model) = (path.display(), short(self.model), short(model));
+        let fact = format!("{path}: a voice of model {own}, and this model is {model}");
+        Err(hinted(fact, "make it again from recordings with `myxtts voice make`"))
     }
 
     pub fn read(path: &Path) -> Result<Self> {
-        let damaged =
-            || format!("{}: not a voice file, or damaged\nhint: make it again from recordings", path.display());
+        let damaged = || {
+            let fact = format!("{}: not a voice file, or damaged", path.display());
+            hinted(fact, "make it again from recordings")
+        };
         ensure!(path.exists(), "{}: no such file", path.display());
-        let mut tensors = Tensor::read_safetensors(path).map_err(|_| anyhow!(damaged()))?;
+        let mut tensors = Tensor::read_safetensors(path).map_err(|_| damaged())?;
         let mut take = |name: &str| {
-            let at = tensors.iter().position(|(other, _)| other == name).with_context(damaged)?;
+            let at = tensors.iter().position(|(other, _)| other == name).ok_or_else(damaged)?;
             anyhow::Ok(tensors.swap_remove(at).1)
         };
         let (latents, model) = (take(LATENTS)?, take(MODEL)?);
         let seconds =
             take(SECONDS).ok().filter(|seconds| seconds.numel() == 1).map(|seconds| seconds.double_value(&[0]));
         let sound = latents.dim() == 3 && latents.size()[0] == 1 && latents.isfinite().all().int64_value(&[]) == 1;
-        ensure!(sound && model.size() == [32] && model.kind() == Kind::Uint8, damaged());
+        if !sound || model.size() != [32] || model.kind() != Kind::Uint8 {
+            return Err(damaged());
+        }
         let bytes: Vec<u8> = Vec::try_from(model)?;
         Ok(VoiceFile { latents, model: blake3::Hash::from_slice(&bytes)?, seconds })
     }
@@ -153,10 +156,10 @@ impl<'a> Listener<'a> {
         let mut resampler = audio::Resampler::default();
         let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, data.loudness())?;
         let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);
-        ensure!(
-            seconds >= LEAST_HEARD_S,
-            "{seconds:.2} s of sound, too short to hear a voice in it\nhint: some seconds of speech, any words"
-        );
+        if seconds < LEAST_HEARD_S {
+            let fact = format!("{seconds:.2} s of sound, too short to hear a voice in it");
+            return Err(hinted(fact, "some seconds of speech, any words"));
+        }
         let mel = self.extractor.log_mel(&Tensor::from_slice(&wave.samples).to_device(self.device));
         let mel = self.stats.apply(&mel);
         let latents = self.voice.latents(&windows(&mel, self.config.model.reference_frames));

@@ -1,10 +1,10 @@
 //! `myxtts align`
 
 use super::stop_flag;
-use crate::checkpoint::{Checkpoint, RunKind, same_network};
+use crate::checkpoint::{Checkpoint, RunKind, require_same_network};
 use crate::feed::{Caps, Roles};
 use crate::run::RunContext;
-use crate::train::align::{self, Summary};
+use crate::train::align::{self, AlignmentSummary};
 use anyhow::Result;
 use cli::align::Args;
 use cli::{INTERRUPTED, print_line, progress, say};
@@ -53,8 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn resolve(args: &Args, checkpoint: &Checkpoint) -> Result<Config> {
     let (saved, mut flags) = (checkpoint.config_file(), Overrides::default());
     args.data.set(&mut flags);
-    let mut config = Config::resolve(args.data.config.as_deref().or(Some(&saved)), flags)?.unchanged();
-    same_network(&config, checkpoint)?;
+    let mut config = Config::resolve(args.data.config.as_deref().or(Some(&saved)), flags)?.without_augmentation();
+    require_same_network(&config, checkpoint)?;
     if !config.data.enable_caching {
         return Err(hinted("durations are kept in the cache, and `enable_caching` is false", "set it to true"));
     }
@@ -65,11 +65,11 @@ fn resolve(args: &Args, checkpoint: &Checkpoint) -> Result<Config> {
     Ok(config)
 }
 
-fn print(summary: &Summary, json: bool) -> Result<()> {
+fn print(summary: &AlignmentSummary, json: bool) -> Result<()> {
     if json {
         return Ok(print_line(serde_json::to_string_pretty(summary)?)?);
     }
-    let Summary { clips, frames_per_token, suspicious, suspicious_share, .. } = summary;
+    let AlignmentSummary { clips, frames_per_token, suspicious, suspicious_share, .. } = summary;
     print_line(format!("clips:       {clips}, {frames_per_token:.1} frames a token"))?;
     print_line(format!("suspicious:  {suspicious} ({:.1} %)", suspicious_share * 100.0))?;
     for suspect in &summary.worst {

@@ -2,7 +2,7 @@
 
 use super::speaking::{device, load};
 use super::stop_flag;
-use crate::serve::{Settings, Voices, serve};
+use crate::serve::{ServerSettings, Voices, serve};
 use crate::synth::Options;
 use anyhow::{Context, Result};
 use cli::serve::Args;
@@ -39,10 +39,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(args: &Args, device: Device) -> Result<Settings> {
+fn settings(args: &Args, device: Device) -> Result<ServerSettings> {
     let seconds = Duration::from_secs;
     let usual_batch = if device.is_cuda() { 16 } else { 2 };
-    Ok(Settings {
+    Ok(ServerSettings {
         address: SocketAddr::new(args.host, args.port),
         queue: args.queue as usize,
         batch: args.batch.unwrap_or(usual_batch) as usize,

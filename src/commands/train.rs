@@ -1,11 +1,10 @@
 //! `myxtts train`, and what `myxtts train-vocoder` has in common with it.
 
 use super::stop_flag;
-use crate::checkpoint::Source;
-use crate::checkpoint::{self, Checkpoint, RunKind};
+use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::run::{RunContext, activation_kind};
-use crate::train::{self, Outcome, OutputFolder, Start};
+use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use cli::train::Args;
 use cli::{INTERRUPTED, print_line, progress, say};
@@ -55,7 +54,7 @@ pub fn train(
     let data = data?;
     describe(&config, &data, roles, caps);
     if args.reset_training
-        && let Some(aside) = checkpoint::set_aside(&config.training.checkpoint_dir)?
+        && let Some(aside) = checkpoint::archive_earlier_run(&config.training.checkpoint_dir)?
     {
         say(format!("earlier checkpoints are in {}", aside.display()));
     }
@@ -78,11 +77,11 @@ pub fn train(
 }
 
 /// What to begin with. A folder that holds checkpoints is never overwritten without a word.
-fn start(args: &Args, config: &Config, kind: RunKind) -> Result<Start> {
+fn start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
     let folder = &config.training.checkpoint_dir;
     let fresh = || match &args.init_from {
-        None => Ok(Start::Fresh),
-        Some(path) => Ok(Start::From(Source::open(path.clone())?)),
+        None => Ok(RunStart::Fresh),
+        Some(path) => Ok(RunStart::FineTune(WeightSource::open(path.clone())?)),
     };
     if args.reset_training {
         return fresh();
@@ -91,9 +90,9 @@ fn start(args: &Args, config: &Config, kind: RunKind) -> Result<Start> {
     match (newest, args.resume) {
         (Some(checkpoint), true) => {
             let checkpoint = checkpoint.of_kind(kind)?;
-            checkpoint::same_network(config, &checkpoint)?;
+            checkpoint::require_same_network(config, &checkpoint)?;
             say(format!("going on from {}", checkpoint.folder().display()));
-            Ok(Start::Resume(Box::new(checkpoint)))
+            Ok(RunStart::Resume(Box::new(checkpoint)))
         }
         (None, true) => Err(hinted(
             format!("{}: no checkpoint to resume", folder.display()),
@@ -130,11 +129,11 @@ fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
     }
 }
 
-fn print(outcome: &Outcome, json: bool) -> Result<()> {
+fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
     if json {
         return Ok(print_line(serde_json::to_string_pretty(outcome)?)?);
     }
-    let Outcome { step, .. } = outcome;
+    let RunOutcome { step, .. } = outcome;
     let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
     let (first, last, held_out) = (outcome.first_loss, outcome.last_loss, outcome.validation_loss);
     match (outcome.interrupted, first) {

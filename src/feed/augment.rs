@@ -1,4 +1,6 @@
-//! Changes to what is trained on, drawn anew for every utterance of every batch, on the data device.
+//! Augmentation: changes to what is trained on, drawn anew for every utterance of every batch, on the data device. One
+//! more is a key `augment_…` of the config, a function here, and a call from the hook where it belongs: [`Augment::waveform`],
+//! [`Augment::spectrum`] or [`Augment::mel`]. Held-out speech is never changed: `Config::without_augmentation`.
 //!
 //! Draws come from the seed and the batch's place in the run, never from the device's generator: that one belongs to
 //! the step, and a resumed run must draw the same.
@@ -11,9 +13,10 @@ use tch::{Device, Kind, Tensor};
 
 /// White noise to cut from: long enough that no model learns it.
 const NOISE_SAMPLES: usize = 1 << 20;
-/// The noise of an utterance is this much weaker than the chosen ratio at most.
+/// Decibels by which the noise of an utterance is weaker than the chosen ratio at most.
 const NOISE_SPREAD_DB: f64 = 10.0;
 
+/// The augmentations of a run.
 pub struct Augment {
     noise_snr_db: Option<f64>,
     pitch_semitones: f64,
@@ -38,14 +41,29 @@ impl Augment {
         }
     }
 
-    /// Whether it changes anything.
+    /// Whether any augmentation is asked for.
     pub fn is_on(&self) -> bool {
         self.noise_snr_db.is_some() || self.pitch_semitones != 0.0 || self.speed
     }
 
-    /// White noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
+    /// Changes samples, `[frames * hop]`.
+    pub fn waveform(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        self.noise(samples, batch, at)
+    }
+
+    /// Changes magnitudes before they are summed into bands, `[frames, bins]`.
+    pub fn spectrum(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+        self.pitch(&self.speed(magnitude, batch), batch, at)
+    }
+
+    /// Changes cached mel frames, `[frames, n_mels]`, which have neither samples nor bins.
+    pub fn mel(&self, frames: &Tensor, batch: &Batch) -> Tensor {
+        self.speed(frames, batch)
+    }
+
+    /// Adds white noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
     /// `[frames * hop]`.
-    pub fn noise(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+    fn noise(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {
         let Some(snr_db) = self.noise_snr_db else { return samples.shallow_clone() };
         let frames = &batch.frames;
         let hops = samples.view([frames.len(), -1]);
@@ -66,7 +84,7 @@ impl Augment {
 
     /// Speaks every utterance in the frames that the batch has for it, which are more or fewer than were recorded: each
     /// frame lies between two recorded ones. `spectrum`: `[frames, bins or bands]`, as recorded.
-    pub fn speed(&self, spectrum: &Tensor, batch: &Batch) -> Tensor {
+    pub(super) fn speed(&self, spectrum: &Tensor, batch: &Batch) -> Tensor {
         if !self.speed {
             return spectrum.shallow_clone();
         }
@@ -75,9 +93,9 @@ impl Augment {
         spectrum.index_select(0, &first) * (-&share + 1.0) + spectrum.index_select(0, &next) * share
     }
 
-    /// How far each utterance moves up or down, a factor within the chosen interval: `[utterances, 1]`. Absent where
-    /// nothing moves.
-    pub fn pitch_factors(&self, batch: &Batch, at: &Position) -> Option<Tensor> {
+    /// Factors by which the utterances move up or down, within the chosen interval: `[utterances, 1]`. Absent where nothing
+    /// moves.
+    fn pitch_factors(&self, batch: &Batch, at: &Position) -> Option<Tensor> {
         let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 2]);
         let factor = |rng: &mut Rng| 2f64.powf((rng.unit() * 2.0 - 1.0) * self.pitch_semitones / 12.0);
         let device = batch.frames.lens.device();
@@ -86,14 +104,14 @@ impl Augment {
 
     /// Moves every utterance's spectrum by its factor: bin `b` then shows what was at `b / factor`. Pitch and formants
     /// move together, as between a smaller and a larger speaker. `magnitude`: `[frames, bins]`.
-    pub fn pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
+    pub(super) fn pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
         match self.pitch_factors(batch, at) {
             Some(factors) => stretch(magnitude, &per_frame(&factors, batch).clamp_min(1e-3)),
             None => magnitude.shallow_clone(),
         }
     }
 
-    /// The same for references, which are slices of equal length: who is cloned has moved as what is trained on has.
+    /// Moves the references, which are slices of equal length: who is cloned has moved as what is trained on has.
     /// Otherwise a voice would learn not to heed how high its reference speaks; so, each interval is one more speaker.
     pub fn reference_pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
         match self.pitch_factors(batch, at) {

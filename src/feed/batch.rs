@@ -7,6 +7,7 @@ use host::loader::{Budget, SoundKind, Span};
 use std::sync::Arc;
 use tch::{Device, Tensor};
 
+/// A packed batch as the model reads it.
 pub struct Batch {
     /// Every whole-number table of the batch, one after the other: what is copied when the batch moves.
     tables: Tensor,
@@ -30,7 +31,7 @@ pub struct Batch {
     pub frames: Packed,
 }
 
-/// What features make of a block's sound.
+/// Features of a block's sound.
 pub struct Sound {
     pub mel: Tensor,
     pub reference: Tensor,
@@ -56,7 +57,7 @@ impl Batch {
         }
     }
 
-    /// The same values in memory of their own on `device`.
+    /// A copy in memory of its own on `device`.
     pub fn copy_to(&self, device: Device) -> Batch {
         let copy = |tensor: &Tensor| tensor.to_device_(device, tensor.kind(), false, true);
         let sound =
@@ -73,7 +74,7 @@ impl Batch {
         Ok(())
     }
 
-    /// What holds the batch's memory; all else is a view of these.
+    /// The tensors that hold the batch's memory; all others are views of these.
     pub fn tensors(&self) -> Vec<&Tensor> {
         let own = [&self.tables, &self.mel, &self.reference, &self.text.mask, &self.frames.mask];
         own.into_iter().chain(&self.samples).collect()

@@ -9,14 +9,14 @@ use host::loader::{BlockLayout, GAP, Position, Section, SoundKind};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
-/// What batches are for.
+/// What a run's batches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Voice,
     /// Samples beside the mel frames, and frames of silence between utterances as well.
     Vocoder,
-    /// A vocoder that learns from a voice's frames: samples beside what the voice trains on.
-    Imitation,
+    /// A vocoder that learns from the frames that a voice predicts: samples beside what the voice trains on.
+    PredictedMel,
 }
 
 pub struct Features {
@@ -102,10 +102,10 @@ impl Features {
     fn speech(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
         let (section, augment) = (&self.layout.sound, &self.augment);
         if let Some(frames) = self.cached_frames(block, section) {
-            return augment.speed(&frames, batch);
+            return augment.mel(&frames, batch);
         }
-        let magnitude = self.extractor.magnitude(&augment.noise(&samples(block, section), batch, at));
-        self.extractor.bands(&augment.pitch(&augment.speed(&magnitude, batch), batch, at))
+        let magnitude = self.extractor.magnitude(&augment.waveform(&samples(block, section), batch, at));
+        self.extractor.bands(&augment.spectrum(&magnitude, batch, at))
     }
 
     /// `[utterances, reference_frames, n_mels]`. Of all changes, only the pitch's reaches what a voice is cloned from.

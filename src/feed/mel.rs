@@ -13,6 +13,7 @@ use tch::{Device, Kind, Tensor};
 /// Quieter bins count as this loud: about -100 dB of full scale.
 const FLOOR: f64 = 1e-5;
 
+/// Computes log-mel frames by tensor operations.
 pub struct MelExtractor {
     /// `[n_fft]`, Hann, periodic.
     window: Tensor,
@@ -87,12 +88,12 @@ impl MelStats {
         normalised * self.std + self.mean
     }
 
-    /// Of values that are not normalised yet: the state before anything was measured.
+    /// Statistics that change no value, for frames that are not to be normalised.
     pub fn identity() -> Self {
         MelStats { mean: 0.0, std: 1.0 }
     }
 
-    /// Of the frames inside utterances of some batches, which must not be normalised.
+    /// Measures the frames inside utterances of some batches, which must not be normalised.
     pub fn of<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Self {
         let (mut sum, mut squares, mut count) = (0.0, 0.0, 0.0);
         for batch in batches {

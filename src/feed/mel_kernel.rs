@@ -13,6 +13,7 @@ const SOURCE: &str = include_str!("mel.cu");
 const FOUR: usize = 4;
 const THREADS: i64 = 128;
 
+/// Computes log-mel frames in one kernel.
 pub struct MelKernel {
     kernel: Kernel,
     /// `[n_fft]`, Hann, for samples as they are; halved, because two frames that come apart are doubled.
@@ -38,7 +39,8 @@ pub struct Rows<'a> {
 }
 
 impl MelKernel {
-    /// `None` where the tensors' way must do: on the CPU, and for a transform that shared memory does not hold.
+    /// Compiles the kernel. `None` where tensor operations must do: on the CPU, and for a transform that shared memory does
+    /// not hold.
     pub fn new(config: &config::Model, rate_hz: u32, device: Device) -> Result<Option<Self>, torchx::Error> {
         let Some(radices) = radices(config.n_fft).filter(|_| device.is_cuda()) else { return Ok(None) };
         let (bands, weights) = bands(config, rate_hz);

@@ -4,7 +4,7 @@ use host::loader::{Axis, AxisTables};
 use std::ops::Range;
 use tch::{Kind, Tensor};
 
-/// Whole numbers are i32.
+/// Utterances along one packed axis. Whole numbers are i32.
 pub struct Packed {
     /// `[len]`, position inside the utterance, for rotary embeddings.
     pub position: Tensor,
@@ -17,12 +17,12 @@ pub struct Packed {
     /// `[capacity]` each.
     pub starts: Tensor,
     pub lens: Tensor,
-    /// No segment is longer.
+    /// Bound on the length of a segment.
     pub longest_segment: i64,
 }
 
 impl Packed {
-    /// `moved` takes a host tensor to the device.
+    /// Tables of an axis as tensors; `moved` takes a host tensor to the device.
     pub fn new(axis: &Axis, moved: impl Fn(Tensor) -> Tensor) -> Self {
         let ints = |values: &[i32]| moved(Tensor::from_slice(values));
         let owner = ints(&axis.owner);

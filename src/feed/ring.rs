@@ -235,7 +235,7 @@ fn produce(mut producer: Producer, ring: &Queue<Slots>) {
     tch::no_grad(|| {
         while let Some(mut slot) = ring.produce(next_free) {
             let waited = ring.while_producing_waits(|| slot.done.take().map_or(Ok(()), |done| done.wait()));
-            let made = torchx::catch(|| -> Ready {
+            let made = crate::catch(|| -> Ready {
                 waited?;
                 let made = producer.fill(&mut slot)?;
                 Ok((slot, made))

@@ -68,7 +68,7 @@ fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, hook: Hook, co
     let options = host::loader::LoaderOptions { allocate, in_flight, hook: hook.clone(), ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
-        Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::Imitation, roles.data).unwrap();
+        Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::PredictedMel, roles.data).unwrap();
     Producer::new(Arc::new(loader), features, roles, workers > 0, hook).unwrap()
 }
 

@@ -4,7 +4,7 @@
 use super::layers::uniform_by_fan_in;
 use tch::Tensor;
 use tch::nn::{Init, Path};
-use torchx::narrowed;
+use torchx::{narrowed, product};
 
 /// Tensor cores take 16-bit channels by eights.
 const CHANNEL_UNIT: i64 = 8;
@@ -30,6 +30,7 @@ impl Conv {
     fn grouped(path: Path, from: i64, to: i64, kernel: &[i64], stride: &[i64], groups: i64) -> Self {
         let shape = [&[to, from / groups], kernel].concat();
         let weight = path.var("weight", &shape, uniform_by_fan_in(shape[1..].iter().product()));
+        let weight = if groups == 1 { product(weight) } else { weight };
         Conv { weight, bias: path.var("bias", &[to], Init::Const(0.0)), stride: stride.to_vec(), groups }
     }
 

@@ -5,7 +5,7 @@ use super::conv;
 use super::track::Track;
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
-use torchx::{fused, narrowed};
+use torchx::{fused, narrowed, product};
 
 const FIXED: &str = "shapes and kinds are fixed by construction";
 
@@ -16,18 +16,24 @@ pub struct Linear {
 
 impl Linear {
     pub fn new(path: Path, from: i64, to: i64) -> Self {
+        let full = Linear::full_precision(path, from, to);
+        Linear { weight: product(full.weight), bias: full.bias }
+    }
+
+    /// For input in f32: its weights are never narrowed.
+    pub fn full_precision(path: Path, from: i64, to: i64) -> Self {
         let weight = path.var("weight", &[to, from], uniform_by_fan_in(from));
         Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
     }
 
     /// Without a bias: inside residual blocks it is hardly missed, and its gradient is a sum over all rows.
     pub fn plain(path: Path, from: i64, to: i64) -> Self {
-        Linear { weight: path.var("weight", &[to, from], uniform_by_fan_in(from)), bias: None }
+        Linear { weight: product(path.var("weight", &[to, from], uniform_by_fan_in(from))), bias: None }
     }
 
     /// Starts as zero, so that what it feeds begins as if it were not there.
     pub fn zero(path: Path, from: i64, to: i64) -> Self {
-        let weight = path.var("weight", &[to, from], Init::Const(0.0));
+        let weight = product(path.var("weight", &[to, from], Init::Const(0.0)));
         Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
     }
 

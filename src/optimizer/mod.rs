@@ -7,27 +7,28 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 use torchx::{AdamW, named_parameters};
 
-pub struct Group {
-    /// Names its files in a checkpoint.
+/// Parameters of one network with their optimizer.
+pub struct ParameterGroup {
+    /// Name of the group's files in a checkpoint.
     pub name: &'static str,
     pub store: VarStore,
     pub optimizer: AdamW,
     /// In the order of `named_parameters`.
     parameters: Vec<Tensor>,
-    average: Option<Average>,
+    average: Option<Ema>,
     clip_norm: f64,
 }
 
 /// Exponential moving average of the parameters, started from zero: divided by `1 - decay^updates` when it is read, it
 /// is the weighted mean of what there was. It starts again whenever the number of steps has doubled, until the run is
 /// long against its memory: a short run's average must not remember how it began.
-struct Average {
+struct Ema {
     decay: f64,
     sums: Vec<Tensor>,
 }
 
-impl Group {
-    /// `averaged`: keep a moving average, for what is used after training.
+impl ParameterGroup {
+    /// A group of all parameters in a store. `averaged`: keep a moving average, for what is used after training.
     pub fn new(name: &'static str, store: VarStore, config: &Training, averaged: bool) -> Result<Self> {
         let parameters: Vec<Tensor> = named_parameters(&store).into_iter().map(|(_, tensor)| tensor).collect();
         let optimizer = AdamW::new(
@@ -43,15 +44,15 @@ impl Group {
         )?;
         let zeros = || tch::no_grad(|| parameters.iter().map(Tensor::zeros_like).collect());
         let wanted = averaged && config.ema_decay > 0.0;
-        let average = wanted.then(|| Average { decay: config.ema_decay, sums: zeros() });
-        Ok(Group { name, store, optimizer, parameters, average, clip_norm: config.gradient_clip_norm })
+        let average = wanted.then(|| Ema { decay: config.ema_decay, sums: zeros() });
+        Ok(ParameterGroup { name, store, optimizer, parameters, average, clip_norm: config.gradient_clip_norm })
     }
 
     pub fn len(&self) -> usize {
         self.parameters.iter().map(Tensor::numel).sum()
     }
 
-    /// Before step `number`, which counts from 0.
+    /// Prepares step `number`, which counts from 0.
     pub fn begin(&mut self, number: u64) -> Result<(), torchx::Error> {
         if let Some(average) = &self.average
             && average.restarts_at(number)
@@ -73,7 +74,7 @@ impl Group {
 
     /// Unscale, clip, update, average. Returns the norm of the gradients, and 1 where they were not finite and the
     /// update was left out; both 0-d, on the device.
-    pub fn update(&mut self, scale: &Scale) -> Result<(Tensor, Tensor), torchx::Error> {
+    pub fn update(&mut self, scale: &LossScale) -> Result<(Tensor, Tensor), torchx::Error> {
         scale.undo(&self.parameters)?;
         let norm = torchx::clip_grad_norm(&self.parameters, self.clip_norm)?;
         let bad = norm.isfinite().logical_not().to_kind(Kind::Float);
@@ -84,12 +85,12 @@ impl Group {
         Ok((norm, bad))
     }
 
-    /// What the weights of all values in the average add up to after so many steps; absent when there is none.
+    /// Sum of the weights of all values in the average after so many steps; absent when there is no average.
     pub fn weight_sum(&self, steps: u64) -> Option<f64> {
         self.average.as_ref().map(|average| average.weight_sum(steps))
     }
 
-    /// The average as it is kept, by name; empty when there is none.
+    /// Sums of the average by parameter name; empty when there is no average.
     pub fn averages(&self) -> Vec<(String, &Tensor)> {
         let sums = self.average.iter().flat_map(|average| &average.sums);
         named_parameters(&self.store).into_iter().map(|(name, _)| name).zip(sums).collect()
@@ -115,7 +116,7 @@ impl Group {
     }
 }
 
-impl Average {
+impl Ema {
     fn restarts_at(&self, number: u64) -> bool {
         number.is_power_of_two() && (number as f64) < MEMORIES / (1.0 - self.decay)
     }
@@ -127,27 +128,27 @@ impl Average {
     }
 }
 
-/// The factor on the loss. f16 gradients below 6e-8 would vanish, so the loss is scaled up, as far as no gradient
+/// Factor on the loss. f16 gradients below 6e-8 would vanish, so the loss is scaled up, as far as no gradient
 /// overflows; f32 and bf16 have room enough and keep 1. All on the device: a captured step adapts it too.
-pub struct Scale {
+pub struct LossScale {
     value: Tensor,
     /// Steps since the last overflow; absent when the scale never changes.
     streak: Option<Tensor>,
 }
 
-/// An average that is this many times as old as it remembers goes on for good.
+/// Times its memory that an average must be old to go on for good.
 const MEMORIES: f64 = 10.0;
 const FIRST_SCALE: f64 = 65536.0;
 const LARGEST_SCALE: f64 = 16_777_216.0;
 /// Steps without an overflow before the scale doubles.
 const GROWTH_STEPS: f64 = 1000.0;
 
-impl Scale {
+impl LossScale {
     pub fn new(kind: Kind, device: Device) -> Self {
         let number = |value: f64| Tensor::full([], value, (Kind::Float, device));
         match kind {
-            Kind::Half => Scale { value: number(FIRST_SCALE), streak: Some(number(0.0)) },
-            _ => Scale { value: number(1.0), streak: None },
+            Kind::Half => LossScale { value: number(FIRST_SCALE), streak: Some(number(0.0)) },
+            _ => LossScale { value: number(1.0), streak: None },
         }
     }
 
@@ -155,7 +156,7 @@ impl Scale {
         &self.value
     }
 
-    /// What a checkpoint must hold; nothing where it never changes.
+    /// Tensors that a checkpoint must hold; none where the scale never changes.
     pub fn saved(&self) -> Vec<(String, &Tensor)> {
         let named = |streak| vec![("loss_scale".to_owned(), &self.value), ("loss_scale_streak".to_owned(), streak)];
         self.streak.as_ref().map_or_else(Vec::new, named)
@@ -198,12 +199,12 @@ mod tests {
         (config.ema_decay, config.learning_rate, config.weight_decay) = (0.5, 1.0, 0.0);
         let store = VarStore::new(Device::Cpu);
         let mut weight = store.root().var("weight", &[1], tch::nn::Init::Const(0.0));
-        let mut group = Group::new("model", store, &config, true).unwrap();
+        let mut group = ParameterGroup::new("model", store, &config, true).unwrap();
         // What the optimizer does is not the point: values are set by hand, and there is no gradient.
         for (number, value) in [9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 4.0].into_iter().enumerate() {
             let _ = tch::no_grad(|| weight.fill_(value));
             group.begin(number as u64).unwrap();
-            let _ = group.update(&Scale::new(Kind::Float, Device::Cpu)).unwrap();
+            let _ = group.update(&LossScale::new(Kind::Float, Device::Cpu)).unwrap();
         }
         // It started again at 1, at 2 and at 4.
         let mean = (0.125 * 1.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875;
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_scale_halves_on_overflow_and_doubles_after_a_quiet_time() {
-        let mut scale = Scale::new(Kind::Half, Device::Cpu);
+        let mut scale = LossScale::new(Kind::Half, Device::Cpu);
         let (good, bad) = (Tensor::from(0f32), Tensor::from(1f32));
         scale.adapt(&bad);
         assert_eq!(scale.value.double_value(&[]), FIRST_SCALE / 2.0);
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(scale.value.double_value(&[]), FIRST_SCALE / 2.0);
         scale.adapt(&good);
         assert_eq!(scale.value.double_value(&[]), FIRST_SCALE);
-        let mut plain = Scale::new(Kind::BFloat16, Device::Cpu);
+        let mut plain = LossScale::new(Kind::BFloat16, Device::Cpu);
         plain.adapt(&bad);
         assert_eq!(plain.value.double_value(&[]), 1.0);
     }

@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Requests that were on the wire when the server was told to stop are still answered.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
+/// Listens on an address.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -37,7 +38,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` says so, then finishes what was begun; `draining` is told when nothing more is taken on. False where something was still under way after `drain`.
+/// Serves until `stop` says so, then finishes what was begun; `draining` is called when nothing more is taken on. False
+/// where something was still under way after `drain`.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -57,7 +59,7 @@ pub async fn serve(
     timeout(drain, connections.shutdown()).await.is_ok()
 }
 
-/// False where nobody came in time.
+/// Accepts one connection; false where nobody came in time.
 async fn accept(
     listener: &TcpListener,
     router: &Router,
@@ -82,7 +84,7 @@ fn attend(stream: TcpStream, router: &Router, connections: &GracefulShutdown, pl
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let service = TowerToHyperService::new(router.clone());
-    let connection = http.serve_connection(TokioIo::new(Watched::new(stream)), service);
+    let connection = http.serve_connection(TokioIo::new(WriteTimeout::new(stream)), service);
     let connection = connections.watch(connection);
     tokio::spawn(async move {
         let _ = connection.await; // a client that breaks off is no news
@@ -91,15 +93,15 @@ fn attend(stream: TcpStream, router: &Router, connections: &GracefulShutdown, pl
 }
 
 /// A connection that fails when the other side takes nothing for too long.
-struct Watched {
+struct WriteTimeout {
     stream: TcpStream,
     patience: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl Watched {
+impl WriteTimeout {
     fn new(stream: TcpStream) -> Self {
-        Watched { stream, patience: Box::pin(sleep(STALL)), waiting: false }
+        WriteTimeout { stream, patience: Box::pin(sleep(STALL)), waiting: false }
     }
 
     /// Passes on what a write came to; one that waits too long has failed.
@@ -117,7 +119,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -127,7 +129,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, written)

@@ -10,14 +10,15 @@ use std::sync::{Mutex, PoisonError};
 const SECONDS: &[f64] = &[0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4];
 const RATIOS: &[f64] = &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
+/// Counters, gauges and histograms of one server.
 pub struct Metrics {
     /// Answers by route and status.
-    answers: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    answers: Mutex<BTreeMap<(String, u16), u64>>,
     /// Requests that were accepted and not spoken to their end, by reason.
     cut: Mutex<BTreeMap<&'static str, u64>>,
-    /// Turned away because the queue was full.
+    /// Requests turned away because the queue was full.
     pub rejected: AtomicU64,
-    /// Begun, and not done.
+    /// Requests begun and not done.
     pub in_flight: AtomicU64,
     audio_seconds: Mutex<f64>,
     pub passes: AtomicU64,
@@ -43,8 +44,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub fn answered(&self, route: &'static str, status: u16) {
-        *held(&self.answers).entry((route, status)).or_default() += 1;
+    pub fn answered(&self, route: &str, status: u16) {
+        *held(&self.answers).entry((route.to_owned(), status)).or_default() += 1;
     }
 
     pub fn cut(&self, reason: &'static str) {
@@ -55,7 +56,7 @@ impl Metrics {
         *held(&self.audio_seconds) += seconds;
     }
 
-    /// `accepted`: requests that have a place.
+    /// All figures in Prometheus' text format. `accepted`: requests that hold a place in the queue.
     pub fn text(&self, accepted: usize) -> String {
         let mut page = Page::default();
         page.head("requests_total", "counter", "Answers by route and status code");

@@ -4,12 +4,12 @@
 //! of places and, for each request, a channel of a few pieces: neither many clients nor slow ones make memory grow.
 
 mod body;
-mod gate;
+mod error;
 mod listen;
 mod metrics;
+mod middleware;
 mod page;
-mod refusal;
-mod reply;
+mod response;
 mod speech;
 mod uploads;
 mod voices;
@@ -23,9 +23,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use axum::{Router, middleware};
+use axum::{Router, middleware as layer};
+use error::ApiError;
+use host::error::WithHint;
 use metrics::Metrics;
-use refusal::Refusal;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,10 +34,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use worker::{Order, Worker};
+use worker::{Worker, WorkerRequest};
 
-/// What the command line says.
-pub struct Settings {
+/// Settings of a server, as the command line gives them.
+pub struct ServerSettings {
     pub address: SocketAddr,
     /// Requests accepted at one time; one more gets 429.
     pub queue: usize,
@@ -44,77 +45,77 @@ pub struct Settings {
     pub batch: usize,
     /// Characters of one request.
     pub max_text: usize,
-    /// From acceptance to the last sample.
+    /// Time of a request from acceptance to the last sample.
     pub timeout: Duration,
-    /// For what is under way when the server is told to stop.
+    /// Time that requests under way have when the server is told to stop.
     pub drain: Duration,
     pub allow_uploads: bool,
-    /// Of the bearer token that every request but the page's own must carry.
+    /// Hash of the bearer token that every request but the page's own must carry.
     pub token: Option<blake3::Hash>,
-    /// Sites whose pages may use this server.
+    /// Sites whose pages may use the server.
     pub origins: Vec<String>,
-    /// What the model is called.
+    /// Name of the model.
     pub model: String,
 }
 
-/// What every request may see.
-struct App {
-    settings: Settings,
+/// State that every handler may see.
+struct AppState {
+    settings: ServerSettings,
     rate_hz: u32,
     languages: Vec<String>,
     clones: bool,
     voices: Voices,
-    orders: mpsc::Sender<Order>,
-    places: Arc<Semaphore>,
+    worker: mpsc::Sender<WorkerRequest>,
+    queue_places: Arc<Semaphore>,
     uploading: Semaphore,
     metrics: Arc<Metrics>,
     draining: AtomicBool,
 }
 
-impl App {
-    fn order(&self, order: Order) -> Result<(), Refusal> {
-        self.orders.send(order).map_err(|_| Refusal::internal("the voice has failed; see the server's log"))
+impl AppState {
+    fn send(&self, request: WorkerRequest) -> Result<(), ApiError> {
+        self.worker.send(request).map_err(|_| ApiError::internal("the voice has failed; see the server's log"))
     }
 
     fn accepted(&self) -> usize {
-        self.settings.queue - self.places.available_permits()
+        self.settings.queue - self.queue_places.available_permits()
     }
 }
 
-/// How a server ended.
-pub struct Ended {
+/// How a server shut down.
+pub struct Shutdown {
     /// Everything that was accepted was answered in time.
     pub drained: bool,
 }
 
-/// Serves until `stop`. `ready` is told where; `tell`, what fails and is nobody's fault but the server's.
+/// Serves until `stop`. `ready` is called with the address; `log_failure`, with what fails by no fault of a client.
 pub fn serve(
     voice: Synthesizer,
     voices: Voices,
-    settings: Settings,
+    settings: ServerSettings,
     ready: impl FnOnce(SocketAddr),
-    tell: fn(&str),
+    log_failure: fn(&str),
     stop: &AtomicBool,
-) -> Result<Ended> {
+) -> Result<Shutdown> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let address = settings.address;
     let listener = runtime.block_on(async { listen::bind(address) });
-    let listener = listener.with_context(|| format!("{address}: cannot be listened on\nhint: --host and --port"))?;
-    let (orders, inbox) = mpsc::channel();
+    let listener = listener.hint("--host and --port").with_context(|| format!("{address}: cannot be listened on"))?;
+    let (requests, inbox) = mpsc::channel();
     let metrics = Arc::new(Metrics::default());
-    let app = Arc::new(App {
+    let app = Arc::new(AppState {
         rate_hz: voice.rate_hz(),
         languages: voice.languages().to_vec(),
         clones: voice.clones(),
         voices,
-        orders,
-        places: Arc::new(Semaphore::new(settings.queue)),
+        worker: requests,
+        queue_places: Arc::new(Semaphore::new(settings.queue)),
         uploading: Semaphore::new(1),
         metrics: metrics.clone(),
         draining: AtomicBool::new(false),
         settings,
     });
-    let worker = Worker { voice, batch: app.settings.batch, metrics, tell };
+    let worker = Worker { voice, batch: app.settings.batch, metrics, log_failure };
     let worker = thread::Builder::new().name("voice".into()).spawn(move || worker.run(&inbox))?;
     ready(listener.local_addr()?);
     let (drain, router) = (app.settings.drain, router(app.clone()));
@@ -126,14 +127,15 @@ pub fn serve(
         || app.draining.store(true, Ordering::Relaxed),
         drain,
     ));
-    // Connections that are left hold senders of orders; with them gone, the worker ends.
+    // Connections that are left hold senders to the worker; with them gone, it ends.
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(app);
     worker.join().map_err(|_| anyhow!("the voice's thread has failed"))?;
-    Ok(Ended { drained })
+    Ok(Shutdown { drained })
 }
 
-fn router(app: Arc<App>) -> Router {
+/// All routes. One more is a handler in a file of its own and a line here; metrics count it by its path.
+fn router(app: Arc<AppState>) -> Router {
     let guarded = Router::new()
         .route("/v1/audio/speech", post(speech::speech))
         .route("/v1/voices", get(list_voices).post(uploads::upload))
@@ -141,18 +143,18 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(list_models))
         .route("/v1/models/{id}", get(show_model))
         .route("/metrics", get(show_metrics))
-        .layer(middleware::from_fn_with_state(app.clone(), gate::require_token));
+        .layer(layer::from_fn_with_state(app.clone(), middleware::require_token));
     let open = Router::new().route("/", get(page::page)).route("/healthz", get(health));
     open.merge(guarded)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(app.clone(), gate::watch))
+        .layer(layer::from_fn_with_state(app.clone(), middleware::count_and_allow_origin))
         .with_state(app)
 }
 
-async fn list_voices(State(app): State<Arc<App>>) -> Response {
+async fn list_voices(State(app): State<Arc<AppState>>) -> Response {
     let voices: Vec<Value> = app.voices.names().iter().map(|id| json!({ "id": id, "object": "voice" })).collect();
-    answer(&json!({
+    json_response(&json!({
         "object": "list",
         "data": voices,
         "languages": app.languages,
@@ -162,34 +164,34 @@ async fn list_voices(State(app): State<Arc<App>>) -> Response {
     }))
 }
 
-async fn list_models(State(app): State<Arc<App>>) -> Response {
-    answer(&json!({ "object": "list", "data": [model(&app)] }))
+async fn list_models(State(app): State<Arc<AppState>>) -> Response {
+    json_response(&json!({ "object": "list", "data": [model(&app)] }))
 }
 
-async fn show_model(State(app): State<Arc<App>>, id: axum::extract::Path<String>) -> Result<Response, Refusal> {
-    if id.0 == app.settings.model { Ok(answer(&model(&app))) } else { Err(speech::no_model(&app)) }
+async fn show_model(State(app): State<Arc<AppState>>, id: axum::extract::Path<String>) -> Result<Response, ApiError> {
+    if id.0 == app.settings.model { Ok(json_response(&model(&app))) } else { Err(speech::no_model(&app)) }
 }
 
-fn model(app: &App) -> Value {
+fn model(app: &AppState) -> Value {
     json!({ "id": app.settings.model, "object": "model", "created": 0, "owned_by": "myxtts" })
 }
 
-async fn health(State(app): State<Arc<App>>) -> Result<&'static str, Refusal> {
-    if app.draining.load(Ordering::Relaxed) { Err(Refusal::draining()) } else { Ok("ok\n") }
+async fn health(State(app): State<Arc<AppState>>) -> Result<&'static str, ApiError> {
+    if app.draining.load(Ordering::Relaxed) { Err(ApiError::draining()) } else { Ok("ok\n") }
 }
 
-async fn show_metrics(State(app): State<Arc<App>>) -> Response {
+async fn show_metrics(State(app): State<Arc<AppState>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.text(app.accepted())).into_response()
 }
 
-async fn unknown() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", "nothing is here; POST /v1/audio/speech speaks")
+async fn unknown() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", "nothing is here; POST /v1/audio/speech speaks")
 }
 
-async fn wrong_method() -> Refusal {
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
+async fn wrong_method() -> ApiError {
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
 }
 
-fn answer(value: &Value) -> Response {
+fn json_response(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], format!("{value}\n")).into_response()
 }

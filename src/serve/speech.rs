@@ -1,9 +1,9 @@
 //! `POST /v1/audio/speech`: OpenAI's request, with a few fields of our own.
 
-use super::refusal::Refusal;
-use super::reply::{self, Delivery, Form};
-use super::worker::{Job, Order, PIECES_AHEAD, Piece};
-use super::{App, body, voices};
+use super::error::ApiError;
+use super::response::{self, DeliveryMode, ResponseForm};
+use super::worker::{CHUNKS_AHEAD, Chunk, SpeechJob, WorkerRequest};
+use super::{AppState, body, voices};
 use crate::model::Sampling;
 use crate::synth::{Options, Request};
 use axum::body::Body;
@@ -28,19 +28,20 @@ const OPENAI_PCM_HZ: u32 = 24_000;
 const RATES_HZ: [u32; 8] = [8_000, 11_025, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 /// JSON may write a character in as many bytes, as two escaped halves.
 const MOST_BYTES_PER_CHAR: usize = 12;
-/// For the other fields.
+/// Room for the other fields.
 const ROOM_BYTES: usize = 16 << 10;
 
+/// Body of a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct SpeechRequest {
     input: String,
     model: Option<String>,
     voice: Option<Voice>,
     response_format: Option<String>,
     speed: Option<f64>,
     stream_format: Option<String>,
-    /// How to sound, in words: taken and not used, as by OpenAI's own `tts-1`.
+    /// Instructions in words: taken and not used, as by OpenAI's own `tts-1`.
     #[serde(rename = "instructions")]
     _instructions: Option<String>,
     // Beyond OpenAI.
@@ -61,74 +62,75 @@ enum Voice {
     Custom { id: String },
 }
 
-pub async fn speech(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+/// Speaks a text.
+pub async fn speech(State(app): State<Arc<AppState>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
     body::require_type(&headers, &["application/json"])?;
     let limit = app.settings.max_text * MOST_BYTES_PER_CHAR + ROOM_BYTES;
     let bytes = body::read(&headers, body, limit).await?;
-    let wish: Wish = serde_json::from_slice(&bytes).map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not a speech request: {error}"))
+    let wanted: SpeechRequest = serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", format!("the body is not a speech request: {error}"))
     })?;
-    let form = wish.form(app.rate_hz)?;
-    let request = wish.request(&app, form.delivery != Delivery::Whole)?;
-    reply::respond(submit(&app, request)?, app.rate_hz, form).await
+    let form = wanted.form(app.rate_hz)?;
+    let request = wanted.request(&app, form.delivery != DeliveryMode::Whole)?;
+    response::respond(submit(&app, request)?, app.rate_hz, form).await
 }
 
-/// A place in the queue, or 429. What comes back ends early when the place is lost.
-fn submit(app: &App, request: Request) -> Result<mpsc::Receiver<Piece>, Refusal> {
+/// Takes a place in the queue, or answers 429. The channel ends early when the place is lost.
+fn submit(app: &AppState, request: Request) -> Result<mpsc::Receiver<Chunk>, ApiError> {
     if app.draining.load(Ordering::Relaxed) {
-        return Err(Refusal::draining());
+        return Err(ApiError::draining());
     }
-    let place = app.places.clone().try_acquire_owned().map_err(|_| {
+    let place = app.queue_places.clone().try_acquire_owned().map_err(|_| {
         app.metrics.rejected.fetch_add(1, Ordering::Relaxed);
-        Refusal::full()
+        ApiError::full()
     })?;
-    let (reply, pieces) = mpsc::channel(PIECES_AHEAD);
-    let job = Job { request, reply, accepted: Instant::now(), limit: app.settings.timeout, _place: place };
-    app.order(Order::Speak(job))?;
-    Ok(pieces)
+    let (reply, chunks) = mpsc::channel(CHUNKS_AHEAD);
+    let job = SpeechJob { request, reply, accepted: Instant::now(), limit: app.settings.timeout, _place: place };
+    app.send(WorkerRequest::Speak(job))?;
+    Ok(chunks)
 }
 
-impl Wish {
-    fn form(&self, spoken_hz: u32) -> Result<Form, Refusal> {
+impl SpeechRequest {
+    fn form(&self, spoken_hz: u32) -> Result<ResponseForm, ApiError> {
         let format = match self.response_format.as_deref() {
             None | Some("wav") => Format::Wav,
             Some("flac") => Format::Flac,
             Some("pcm") => Format::Raw,
             Some(_) => {
                 let message = "response_format may be wav, flac or pcm";
-                return Err(Refusal::bad("response_format", "unsupported_format", message));
+                return Err(ApiError::bad("response_format", "unsupported_format", message));
             }
         };
         let delivery = match (self.stream_format.as_deref(), self.stream) {
-            (Some("sse"), None | Some(true)) => Delivery::Events,
-            (Some("audio"), None | Some(true)) | (None, Some(true)) => Delivery::Stream,
-            (None | Some("audio"), Some(false)) => Delivery::Whole,
+            (Some("sse"), None | Some(true)) => DeliveryMode::Events,
+            (Some("audio"), None | Some(true)) | (None, Some(true)) => DeliveryMode::Stream,
+            (None | Some("audio"), Some(false)) => DeliveryMode::Whole,
             // Headers of files tell their length, which is known at the end; bare samples have none to wait for.
-            (None, None) if format == Format::Raw => Delivery::Stream,
-            (None, None) => Delivery::Whole,
+            (None, None) if format == Format::Raw => DeliveryMode::Stream,
+            (None, None) => DeliveryMode::Whole,
             (Some("sse"), Some(false)) => {
-                return Err(Refusal::bad("stream_format", "invalid_value", "events are a stream: leave `stream` out"));
+                return Err(ApiError::bad("stream_format", "invalid_value", "events are a stream: leave `stream` out"));
             }
             (Some(_), _) => {
-                return Err(Refusal::bad("stream_format", "invalid_value", "stream_format may be audio or sse"));
+                return Err(ApiError::bad("stream_format", "invalid_value", "stream_format may be audio or sse"));
             }
         };
         let usual_hz = if format == Format::Raw { OPENAI_PCM_HZ } else { spoken_hz };
         let rate_hz = self.sample_rate.unwrap_or(usual_hz);
         if rate_hz != spoken_hz && !RATES_HZ.contains(&rate_hz) {
             let message = format!("sample_rate may be {spoken_hz} and {RATES_HZ:?}");
-            return Err(Refusal::bad("sample_rate", "invalid_value", message));
+            return Err(ApiError::bad("sample_rate", "invalid_value", message));
         }
-        Ok(Form { format, rate_hz, delivery })
+        Ok(ResponseForm { format, rate_hz, delivery })
     }
 
     /// `early`: the first sound is waited for.
-    fn request(self, app: &App, early: bool) -> Result<Request, Refusal> {
+    fn request(self, app: &AppState, early: bool) -> Result<Request, ApiError> {
         let letters = self.input.chars().count();
         let most = app.settings.max_text;
         if letters > most {
             let message = format!("input has {letters} characters, at most {most} are taken");
-            return Err(Refusal::bad("input", "string_above_max_length", message));
+            return Err(ApiError::bad("input", "string_above_max_length", message));
         }
         if self.model.as_deref().is_some_and(|name| name != app.settings.model && !OPENAI_MODELS.contains(&name)) {
             return Err(no_model(app));
@@ -142,7 +144,7 @@ impl Wish {
         Ok(Request { text: self.input, language: self.language, latents, options })
     }
 
-    fn options(&self, early: bool) -> Result<Options, Refusal> {
+    fn options(&self, early: bool) -> Result<Options, ApiError> {
         let usual = Options::default();
         let sampling = Sampling {
             steps: within("steps", self.steps, usual.sampling.steps, STEPS)?,
@@ -154,9 +156,9 @@ impl Wish {
     }
 }
 
-pub fn no_model(app: &App) -> Refusal {
+pub fn no_model(app: &AppState) -> ApiError {
     let message = format!("no such model; here is {}", app.settings.model);
-    Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message)
+    ApiError::new(StatusCode::NOT_FOUND, "model_not_found", message)
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(
@@ -164,8 +166,8 @@ fn within<T: PartialOrd + std::fmt::Display>(
     wanted: Option<T>,
     usual: T,
     range: RangeInclusive<T>,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let value = wanted.unwrap_or(usual);
     let message = || format!("{param} may be {} to {}", range.start(), range.end());
-    if range.contains(&value) { Ok(value) } else { Err(Refusal::bad(param, "invalid_value", message())) }
+    if range.contains(&value) { Ok(value) } else { Err(ApiError::bad(param, "invalid_value", message())) }
 }

@@ -1,8 +1,8 @@
 //! Voices that clients send: a recording in, a name out that only they know. Kept in memory, and off unless allowed.
 
-use super::refusal::Refusal;
-use super::worker::Order;
-use super::{App, answer, body};
+use super::error::ApiError;
+use super::worker::WorkerRequest;
+use super::{AppState, body, json_response};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -17,29 +17,32 @@ const MOST_BYTES: usize = 10 << 20;
 /// Longer recordings are heard up to here.
 const MOST_SECONDS: f64 = 60.0;
 
-pub async fn upload(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, Refusal> {
+/// Takes a recording and answers with the name of its voice.
+pub async fn upload(State(app): State<Arc<AppState>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
     allowed(&app)?;
     body::require_type(&headers, &["audio/*", "application/octet-stream"])?;
-    let _turn = app.uploading.try_acquire().map_err(|_| Refusal::full())?; // decoding unfolds: one at a time
+    let _turn = app.uploading.try_acquire().map_err(|_| ApiError::full())?; // decoding unfolds: one at a time
     let bytes = body::read(&headers, body, MOST_BYTES).await?;
-    let unread = |error: &anyhow::Error| Refusal::of_input("file", error);
+    let unread = |error: &anyhow::Error| ApiError::of_input("file", error);
     let decoded = tokio::task::spawn_blocking(move || decode_bytes(bytes.into(), "the recording", MOST_SECONDS)).await;
     let (recording, _) =
-        decoded.map_err(|_| Refusal::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
+        decoded.map_err(|_| ApiError::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
     let (reply, heard) = oneshot::channel();
-    app.order(Order::Hear { recording, reply })?;
+    app.send(WorkerRequest::Hear { recording, reply })?;
     let latents =
-        heard.await.map_err(|_| Refusal::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
-    Ok(answer(&json!({ "id": app.voices.keep(latents), "object": "voice" })))
+        heard.await.map_err(|_| ApiError::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
+    Ok(json_response(&json!({ "id": app.voices.keep(latents), "object": "voice" })))
 }
 
-pub async fn forget(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+/// Forgets an uploaded voice.
+pub async fn forget(State(app): State<Arc<AppState>>, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
     allowed(&app)?;
     app.voices.forget(&id).map(|()| StatusCode::NO_CONTENT)
 }
 
-fn allowed(app: &App) -> Result<(), Refusal> {
-    let refuse = |message| Err(Refusal::new(StatusCode::FORBIDDEN, "uploads_off", message));
+/// Refuses where uploads are off, or the model cannot clone.
+fn allowed(app: &AppState) -> Result<(), ApiError> {
+    let refuse = |message| Err(ApiError::new(StatusCode::FORBIDDEN, "uploads_off", message));
     match (app.settings.allow_uploads, app.clones) {
         (true, true) => Ok(()),
         (true, false) => refuse("this model was trained without references, so it cannot take another's sound"),

@@ -1,9 +1,10 @@
 //! Voices by name. A name from a request is looked up in this table and goes nowhere else: no path is made of it.
 
-use super::refusal::Refusal;
+use super::error::ApiError;
 use crate::synth::Synthesizer;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use axum::http::StatusCode;
+use host::error::hinted;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -20,6 +21,7 @@ const OPENAI: [&str; 13] =
 const MOST_UPLOADS: usize = 64;
 const RECORDINGS: [&str; 6] = ["wav", "flac", "mp3", "ogg", "oga", "opus"];
 
+/// The voices of a server, by name.
 #[derive(Default)]
 pub struct Voices {
     table: Mutex<Table>,
@@ -27,9 +29,9 @@ pub struct Voices {
 
 #[derive(Default)]
 struct Table {
-    /// From the folder, by file name without extension.
+    /// Voices of the folder, by file name without extension.
     fixed: BTreeMap<String, Tensor>,
-    /// Each known only to whoever sent it; oldest first.
+    /// Uploaded voices, each known only to whoever sent it; oldest first.
     uploaded: VecDeque<(String, Tensor)>,
 }
 
@@ -43,17 +45,16 @@ impl Voices {
             let Some((name, latents)) = open(&path, voice).with_context(|| path.display().to_string())? else {
                 continue;
             };
-            ensure!(
-                name != DEFAULT && fixed.insert(name.clone(), latents).is_none(),
-                "{}: `{name}` is taken\nhint: the file's name without extension names the voice",
-                path.display()
-            );
+            if name == DEFAULT || fixed.insert(name.clone(), latents).is_some() {
+                let fact = format!("{}: `{name}` is taken", path.display());
+                return Err(hinted(fact, "the file's name without extension names the voice"));
+            }
         }
         Ok(Voices { table: Mutex::new(Table { fixed, uploaded: VecDeque::new() }) })
     }
 
     /// Latents of a voice; none for the checkpoint's own.
-    pub fn find(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
+    pub fn find(&self, name: &str) -> Result<Option<Tensor>, ApiError> {
         let table = self.lock();
         let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, latents)| latents);
         if let Some(latents) = table.fixed.get(name).or_else(uploaded) {
@@ -63,16 +64,16 @@ impl Voices {
             return Ok(None);
         }
         let known = [DEFAULT].into_iter().chain(table.fixed.keys().map(String::as_str)).collect::<Vec<_>>();
-        Err(Refusal::bad("voice", "voice_not_found", format!("no such voice; known: {}", known.join(", "))))
+        Err(ApiError::bad("voice", "voice_not_found", format!("no such voice; known: {}", known.join(", "))))
     }
 
-    /// Those that everybody may see.
+    /// Names of the voices that everybody may see.
     pub fn names(&self) -> Vec<String> {
         let table = self.lock();
         [DEFAULT.to_owned()].into_iter().chain(table.fixed.keys().cloned()).collect()
     }
 
-    /// A name that cannot be guessed, so that one client's voice is not another's.
+    /// Keeps an uploaded voice under a name that cannot be guessed, so that one client's voice is not another's.
     pub fn keep(&self, latents: Tensor) -> String {
         // Two hashers, each with keys of its own from the system's randomness.
         let random = || RandomState::new().hash_one(0u8);
@@ -85,10 +86,11 @@ impl Voices {
         id
     }
 
-    pub fn forget(&self, name: &str) -> Result<(), Refusal> {
+    /// Drops an uploaded voice.
+    pub fn forget(&self, name: &str) -> Result<(), ApiError> {
         let mut table = self.lock();
         let at = table.uploaded.iter().position(|(id, _)| id == name);
-        let at = at.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "voice_not_found", "no such uploaded voice"))?;
+        let at = at.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "voice_not_found", "no such uploaded voice"))?;
         table.uploaded.remove(at);
         Ok(())
     }
@@ -98,7 +100,7 @@ impl Voices {
     }
 }
 
-/// None for files that are neither voices nor recordings.
+/// Name and latents of a file; none where it is neither voice nor recording.
 fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Tensor)>> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|name| !name.starts_with('.'));
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);

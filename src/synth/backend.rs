@@ -1,44 +1,45 @@
-//! What makes sound of mel frames: a trained vocoder, or Griffin-Lim where there is none.
+//! Vocoder backends: a trained vocoder, or Griffin-Lim where there is none.
 
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::vocoder::{GriffinLim, Vocoder};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use host::config::Config;
+use host::error::hinted;
 use host::loader::Span;
 use std::path::Path;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
+/// Turns mel frames into samples.
 pub enum VocoderBackend {
     GriffinLim(GriffinLim),
     Trained {
         vocoder: Vocoder,
-        /// Holds its weights.
+        /// Holds the vocoder's weights.
         store: VarStore,
     },
 }
 
 impl VocoderBackend {
-    /// `path`: a checkpoint of `train-vocoder`, for the frames of `voice`.
+    /// Opens a checkpoint of `train-vocoder` for the frames of `voice`; without a path, Griffin-Lim.
     pub fn open(path: Option<&Path>, voice: &Config, kind: Kind, device: Device) -> Result<Self> {
         let Some(path) = path else {
             return Ok(VocoderBackend::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
         };
         let checkpoint = Checkpoint::open(path)?.of_kind(RunKind::Vocoder)?;
-        let heard = |config: &Config| {
+        let frames = |config: &Config| {
             let model = &config.model;
             (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
         };
-        ensure!(
-            heard(&checkpoint.config) == heard(voice),
-            "{}: a vocoder for other mel frames than the voice makes\nhint: sample rate, n_mels, n_fft, hop_length, \
-             f_min and f_max must be alike",
-            path.display()
-        );
+        if frames(&checkpoint.config) != frames(voice) {
+            let fact = format!("{}: a vocoder for other mel frames than the voice makes", path.display());
+            return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
+        }
         let store = VarStore::new(device);
-        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model, kind);
+        let build = || Vocoder::new(&store.root(), &checkpoint.config.model, kind);
+        let (vocoder, products) = torchx::with_products(build);
         checkpoint.load_weights("model", &store)?;
-        super::network::narrow_weights(&store, kind);
+        super::network::narrow_weights(products, kind);
         Ok(VocoderBackend::Trained { vocoder, store })
     }
 
@@ -49,8 +50,8 @@ impl VocoderBackend {
         }
     }
 
-    /// Of packed log-mel frames (`[frames, n_mels]`): samples, or for Griffin-Lim, which takes utterances one by one and
-    /// waits for the device, the frames themselves.
+    /// Samples of packed log-mel frames (`[frames, n_mels]`); for Griffin-Lim, which takes utterances one by one and waits
+    /// for the device, the frames themselves.
     pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {
         match self {
             VocoderBackend::GriffinLim(_) => log_mel.shallow_clone(),
@@ -58,7 +59,7 @@ impl VocoderBackend {
         }
     }
 
-    /// The samples of each span, of what `packed` made.
+    /// Samples of each span, from what `packed` returned.
     pub fn cut(&self, made: &Tensor, spans: &[Span], hop_samples: usize) -> Vec<Vec<f32>> {
         match self {
             VocoderBackend::GriffinLim(griffin_lim) => {

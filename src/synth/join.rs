@@ -21,6 +21,7 @@ fn pause_s(end: End) -> f64 {
     }
 }
 
+/// Joins clauses into one stream of samples.
 pub struct Join {
     rate_hz: u32,
     speed: f64,

@@ -10,6 +10,7 @@ const RELEASE_S: f64 = 0.08;
 /// Samples that are looked at together: most hold no peak.
 const BLOCK: usize = 512;
 
+/// A peak limiter with look-ahead.
 pub struct Limiter {
     ahead: usize,
     release: f32,

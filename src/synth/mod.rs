@@ -22,22 +22,24 @@ use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
 use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
+use host::error::hinted;
 use host::text::Tokenizer;
 use network::{Clause, Network};
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
-/// Enough of a text to tell its language.
+/// Characters of a text that its language is told from.
 const LANGUAGE_SAMPLE: usize = 2000;
 
+/// How to speak.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub sampling: Sampling,
     pub speed: f64,
-    /// The same seed gives the same speech.
+    /// Seed of the noise: with one seed, a text is always spoken alike.
     pub seed: u64,
-    /// Begin with the first clause alone, so that sound comes soon; without it, sentences are whole.
+    /// Whether to begin with the first clause alone, so that sound comes soon; otherwise sentences are whole.
     pub early: bool,
 }
 
@@ -64,7 +66,7 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Spoken {
     pub samples: Vec<f32>,
-    /// Highest level, of 1.
+    /// Highest level; 1 is full scale.
     pub peak: f32,
     /// Decibels by which the loudest moment was turned down to keep it from clipping.
     pub limited_db: f32,
@@ -92,13 +94,10 @@ impl Synthesizer {
         let checkpoint = Checkpoint::open(checkpoint)?.of_kind(RunKind::Voice)?;
         let note = checkpoint.tokenizer.check()?;
         let config = &checkpoint.config;
-        let tokenizer = &checkpoint.tokenizer;
-        let (vocab_size, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
         let kind = speech_kind(device)?;
-        let store = VarStore::new(device);
-        let voice = Voice::new(&store.root(), &config.model, vocab_size, languages, kind)?;
-        checkpoint.load_weights("model", &store)?;
-        network::narrow_weights(&store, kind);
+        let (voice, products) = torchx::with_products(|| checkpoint.voice(device, kind));
+        let (store, voice) = voice?;
+        network::narrow_weights(products, kind);
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE));
         let mut own = config.model.clones().then(own).transpose()?;
         if let Some(own) = &mut own {
@@ -125,15 +124,18 @@ impl Synthesizer {
         let tokenizer = Tokenizer::fit([("", "en")].into_iter());
         let kind = speech_kind(device)?;
         let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
-        let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind)?;
-        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model, kind);
+        let ((voice, vocoder), products) = torchx::with_products(|| {
+            let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
+            (voice, Vocoder::new(&vocoder_store.root(), &config.model, kind))
+        });
+        let voice = voice?;
         for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
             // Some start as zero, and would hide what is wrong behind them.
             if weight.abs().max().double_value(&[]) == 0.0 {
                 let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
             }
         }
-        [&store, &vocoder_store].into_iter().for_each(|store| network::narrow_weights(store, kind));
+        network::narrow_weights(products, kind);
         let latents = |clones: bool| {
             clones
                 .then(|| Tensor::randn([1, config.model.voice_latents, config.model.voice_dim], (Kind::Float, device)))
@@ -163,7 +165,7 @@ impl Synthesizer {
         self.note.clone().into_iter().chain(self.network.note()).collect()
     }
 
-    /// Numbers that it was trained to, vocoder included.
+    /// Number of trained weights, vocoder included.
     pub fn parameters(&self) -> usize {
         self.store.variables().values().map(Tensor::numel).sum::<usize>() + self.network.vocoder_parameters()
     }
@@ -193,20 +195,20 @@ impl Synthesizer {
     /// The voice of one speaker, from recordings of any words: what a request takes as `latents`.
     pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        torchx::catch(|| tch::no_grad(|| listener.hear(recordings)))?
+        crate::catch(|| tch::no_grad(|| listener.hear(recordings)))?
     }
 
-    /// The same from one recording that is in memory.
+    /// Latents of one recording that is in memory.
     pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
         let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        torchx::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
+        crate::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
     }
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.
     pub fn copy(&self, recording: &Waveform) -> Result<Vec<f32>> {
         let extractor = MelExtractor::new(&self.config.model, self.rate_hz(), self.device);
         let samples = Tensor::from_slice(&recording.samples).to_device(self.device);
-        Ok(torchx::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
+        Ok(crate::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
     }
 
     /// The voice of a file that was made with this model.
@@ -218,7 +220,7 @@ impl Synthesizer {
         Ok(file.latents.to_device(self.device))
     }
 
-    /// Names the weights: what voice files of this model carry.
+    /// Fingerprint of the weights, which voice files of this model carry.
     pub fn model(&self) -> Option<blake3::Hash> {
         self.own.as_ref().map(|own| own.model)
     }
@@ -229,10 +231,9 @@ impl Synthesizer {
         let sample: String = request.text.chars().take(LANGUAGE_SAMPLE).collect();
         let language = self.tokenizer.language(&sample, asked);
         let spoken = self.tokenizer.languages();
-        let number = spoken
-            .iter()
-            .position(|known| known == language)
-            .with_context(|| format!("the voice does not speak `{language}`\nhint: it speaks {}", spoken.join(", ")))?;
+        let number = spoken.iter().position(|known| known == language).ok_or_else(|| {
+            hinted(format!("the voice does not speak `{language}`"), format!("it speaks {}", spoken.join(", ")))
+        })?;
         let own = || self.own.as_ref().map(|own| own.latents.shallow_clone());
         let latents = request.latents.as_ref().map(Tensor::shallow_clone).or_else(own);
         let mut utterance = Utterance::new(self, &request.text, (language, number), latents, request.options);

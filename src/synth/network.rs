@@ -13,7 +13,6 @@ use host::loader::{AxisTables, GAP, Span};
 use host::rng::Rng;
 use std::cell::RefCell;
 use std::ops::Range;
-use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 /// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
@@ -66,7 +65,7 @@ impl Network {
     /// Samples of each clause.
     pub fn speak(&self, clauses: &[&Clause]) -> Result<Vec<Vec<f32>>> {
         // `tch` panics where LibTorch throws.
-        torchx::catch(|| tch::no_grad(|| self.speak_or_panic(clauses)))?
+        crate::catch(|| tch::no_grad(|| self.speak_or_panic(clauses)))?
     }
 
     fn speak_or_panic(&self, clauses: &[&Clause]) -> Result<Vec<Vec<f32>>> {
@@ -201,15 +200,11 @@ impl Network {
     }
 }
 
-/// Keeps the weights of products as what they are used as, so that no pass casts them again. The others stay f32, as
-/// kernels and norms want them.
-pub fn narrow_weights(store: &VarStore, kind: Kind) {
-    for (name, mut weight) in store.variables() {
-        let product =
-            name.ends_with("weight") && weight.dim() >= 2 && !name.contains("depthwise") && !name.contains("head");
-        if kind != Kind::Float && product {
-            weight.set_data(&weight.to_kind(kind));
-        }
+/// Keeps the weights of products (`torchx::with_products`) as what they are used as, so that no pass casts them again. The
+/// others stay f32, as kernels and norms want them.
+pub fn narrow_weights(products: Vec<Tensor>, kind: Kind) {
+    for mut weight in products.into_iter().filter(|_| kind != Kind::Float) {
+        weight.set_data(&weight.to_kind(kind));
     }
 }
 

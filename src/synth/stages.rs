@@ -18,6 +18,7 @@ pub struct Key {
     pub decoded: Option<(usize, bool)>,
 }
 
+/// Runs stages, and keeps their graphs.
 pub struct Stages {
     device: Device,
     /// None where a size was met once: that run set up what a capture needs.
@@ -43,7 +44,8 @@ impl Stages {
         self.failure.clone()
     }
 
-    /// `work` must depend on the key and on its inputs alone, and must not wait for the device.
+    /// Runs `work` on its inputs, replayed where its key has come before. It must depend on the key and on its inputs alone,
+    /// and must not wait for the device.
     pub fn run(
         &mut self,
         key: Key,

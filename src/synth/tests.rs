@@ -77,6 +77,23 @@ fn room_to_spare_changes_nothing() {
     }
 }
 
+/// Truth: the layers' names. Products are linear layers and convolutions over channels; the vocoder's head computes in f32.
+#[test]
+fn weights_of_products_are_narrowed_and_no_others() {
+    let (config, kind) = (config(), Kind::BFloat16);
+    let (store, vocoder_store) = (VarStore::new(Device::Cpu), VarStore::new(Device::Cpu));
+    let (_networks, products) = torchx::with_products(|| {
+        let voice = Voice::new(&store.root(), &config.model, 40, 1, kind).unwrap();
+        (voice, Vocoder::new(&vocoder_store.root(), &config.model, kind))
+    });
+    network::narrow_weights(products, kind);
+    for (name, weight) in store.variables().into_iter().chain(vocoder_store.variables()) {
+        let other = name.contains("depthwise") || name.contains("norm") || name == "head.weight";
+        let narrow = name.ends_with("weight") && weight.dim() >= 2 && !other;
+        assert_eq!(weight.kind(), if narrow { kind } else { Kind::Float }, "{name}");
+    }
+}
+
 #[test]
 fn the_seed_decides() {
     let synthesizer = synthesizer(Device::Cpu);

@@ -71,12 +71,12 @@ impl Utterance {
         self.next.is_none()
     }
 
-    /// Of speech so far.
+    /// Seconds of speech so far.
     pub fn seconds(&self) -> f64 {
         self.samples as f64 / f64::from(self.rate_hz)
     }
 
-    /// Highest level so far, of 1.
+    /// Highest level so far; 1 is full scale.
     pub fn peak(&self) -> f32 {
         self.peak
     }

@@ -117,7 +117,7 @@ fn ceiling(context: &RunContext, batches: u64) -> Result<f64> {
     let mut take = |count: u64| -> Result<()> {
         let mut last: Option<Delivery> = None;
         for _ in 0..count {
-            last = Some(torchx::catch(|| feed.next(&mut input))??);
+            last = Some(crate::catch(|| feed.next(&mut input))??);
         }
         last.map_or(Ok(()), |delivery| Ok(delivery.arrived.wait()?))
     };

@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tch::{Device, Tensor};
 
-/// A token that lasts longer is suspicious: a pause, or text that was not spoken.
+/// Seconds above which a token is suspicious: a pause, or text that was not spoken.
 const LONG_S: f64 = 1.0;
-/// So many tokens in a row with one frame each are suspicious: nobody speaks that fast.
+/// Tokens in a row with one frame each that are suspicious: nobody speaks that fast.
 const HURRIED_TOKENS: usize = 8;
-/// Suspicious clips that are named.
-const NAMED: usize = 10;
+/// Suspicious clips that are named at most.
+const MOST_NAMED: usize = 10;
 
-/// What was found.
+/// What an alignment of a whole corpus found.
 #[derive(Debug, Serialize)]
-pub struct Summary {
+pub struct AlignmentSummary {
     pub file: PathBuf,
     /// Hash of the weights that aligned.
     pub checkpoint: String,
@@ -35,21 +35,21 @@ pub struct Summary {
     pub suspicious: usize,
     pub suspicious_share: f64,
     /// The most suspicious ones, worst first.
-    pub worst: Vec<Suspect>,
+    pub worst: Vec<SuspiciousClip>,
     /// Clips that turned out to be damaged, and have no durations.
     pub failures: Vec<String>,
 }
 
 /// A clip whose alignment does not look like speech.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Suspect {
+pub struct SuspiciousClip {
     pub id: String,
     pub longest_token_s: f64,
     /// Tokens in a row with one frame each.
     pub hurried_tokens: usize,
 }
 
-impl Suspect {
+impl SuspiciousClip {
     fn of(id: &str, durations: &[i32], frame_s: f64) -> Self {
         let (mut hurried, mut run) = (0, 0);
         for &frames in durations {
@@ -57,7 +57,7 @@ impl Suspect {
             hurried = hurried.max(run);
         }
         let longest = durations.iter().copied().max().unwrap_or(0);
-        Suspect { id: id.to_owned(), longest_token_s: f64::from(longest) * frame_s, hurried_tokens: hurried }
+        SuspiciousClip { id: id.to_owned(), longest_token_s: f64::from(longest) * frame_s, hurried_tokens: hurried }
     }
 
     /// How far it is from what is still speech; suspicious above 1.
@@ -70,7 +70,7 @@ impl Suspect {
 
 /// Aligns all clips of a run, training and validation, and writes what was found. Nothing is written where it is
 /// interrupted: `None`.
-pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Summary>> {
+pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<AlignmentSummary>> {
     let RunContext { config, data, roles, bar, stop, .. } = *context;
     let kind = activation_kind(&config.training, roles.model)?;
     let (_store, voice) = checkpoint.voice(roles.model, kind)?;
@@ -80,8 +80,8 @@ pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Sum
     let (mut aligned, mut failures) = (Vec::new(), Vec::new());
     for set in sets {
         let part = data.with(set.clone(), data.budget);
-        let set = Set { context: &RunContext { data: &part, ..*context }, voice: &voice, stats };
-        failures.extend(torchx::catch(|| tch::no_grad(|| set.align(&mut aligned)))??);
+        let aligner = SetAligner { context: &RunContext { data: &part, ..*context }, voice: &voice, stats };
+        failures.extend(crate::catch(|| tch::no_grad(|| aligner.align(&mut aligned)))??);
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -92,17 +92,17 @@ pub fn align(context: &RunContext, checkpoint: &Checkpoint) -> Result<Option<Sum
     Ok(Some(summarise(&aligned, frame_s, file, hash, failures)))
 }
 
-/// One set of clips, and who aligns them.
-struct Set<'a> {
-    context: &'a RunContext<'a>,
-    voice: &'a Voice,
-    /// That it was trained with.
-    stats: MelStats,
+/// Aligns one set of clips, the `train` set of its context.
+pub(super) struct SetAligner<'a> {
+    pub(super) context: &'a RunContext<'a>,
+    pub(super) voice: &'a Voice,
+    /// Normalisation that the voice was trained with.
+    pub(super) stats: MelStats,
 }
 
-impl Set<'_> {
+impl SetAligner<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
-    fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
+    pub(super) fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
         let RunContext { config, data, bar, stop, .. } = *self.context;
         let segments: Vec<_> = data.train.segments().collect();
         let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
@@ -166,18 +166,24 @@ impl Paths {
     }
 }
 
-fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: String, failures: Vec<String>) -> Summary {
+fn summarise(
+    aligned: &[Aligned],
+    frame_s: f64,
+    file: PathBuf,
+    checkpoint: String,
+    failures: Vec<String>,
+) -> AlignmentSummary {
     let tokens: usize = aligned.iter().map(|clip| clip.durations.len()).sum();
     let frames = aligned.iter().flat_map(|clip| &clip.durations).map(|&frames| frames as usize).sum();
-    let mut worst: Vec<Suspect> = aligned
+    let mut worst: Vec<SuspiciousClip> = aligned
         .iter()
-        .map(|clip| Suspect::of(&clip.id, &clip.durations, frame_s))
+        .map(|clip| SuspiciousClip::of(&clip.id, &clip.durations, frame_s))
         .filter(|suspect| suspect.badness() > 1.0)
         .collect();
     worst.sort_by(|a, b| b.badness().total_cmp(&a.badness()).then_with(|| a.id.cmp(&b.id)));
     let suspicious = worst.len();
-    worst.truncate(NAMED);
-    Summary {
+    worst.truncate(MOST_NAMED);
+    AlignmentSummary {
         file,
         checkpoint,
         clips: aligned.len(),
@@ -193,153 +199,15 @@ fn summarise(aligned: &[Aligned], frame_s: f64, file: PathBuf, checkpoint: Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Start, begin_voice};
     use super::*;
-    use crate::feed::Caps;
-    use crate::feed::{Features, Roles};
-    use crate::run::batch_on;
-    use host::config::{self, Config};
-    use host::dataset::TrainingData;
-    use host::dataset::{KnownTokenizer, prepare};
-    use host::simulate::Hook;
-    use host::tools::sample_corpus;
-    use indicatif::ProgressBar;
-    use std::ops::ControlFlow;
-    use std::path::Path;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
-    use tch::Kind;
-    use tch::nn::VarStore;
-
-    const CLIPS: usize = 12;
-    const STATS: MelStats = MelStats { mean: -5.0, std: 2.0 };
-    static NEVER: AtomicBool = AtomicBool::new(false);
-
-    /// A small corpus, and what it takes to train on it. The seed is what `batch_on` draws with.
-    struct Case {
-        _dir: tempfile::TempDir,
-        config: Config,
-    }
-
-    impl Case {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let options =
-                sample_corpus::Options { clips: CLIPS, seed: 1, rate_hz: 22_050, voice: sample_corpus::Voice::Formant };
-            sample_corpus::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
-            let text = "model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, \
-                        decoder_heads: 2, voice_dim: 32}\n\
-                        training: {seed: 0, optimization_level: basic, device: cpu}\n\
-                        data: {batch_size: 4, num_workers: 1, val_split: 0.2, tokenizer: characters, language: en}";
-            let mut config = Config::parse(text, Path::new("a.yaml")).unwrap();
-            config.data.dataset_path = Some(dir.path().join("corpus"));
-            config.data.cache_dir = Some(dir.path().join("cache"));
-            Case { _dir: dir, config }
-        }
-
-        fn prepare(&self, durations: config::Durations) -> TrainingData {
-            let mut config = self.config.clone();
-            config.data.durations = durations;
-            prepare(&config, KnownTokenizer::Nothing, &|_| (), &NEVER, &Hook::NONE).unwrap()
-        }
-
-        fn context<'a>(&'a self, data: &'a TrainingData, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
-            let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-            let (began, hook) = (Instant::now(), &Hook::NONE);
-            RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, hook }
-        }
-
-        /// What a voice finds in all clips, written into the cache.
-        fn align(&self, data: &TrainingData, voice: &Voice) -> Vec<Aligned> {
-            let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
-            for train in [&data.train].into_iter().chain(&data.validation) {
-                let part = data.with(train.clone(), data.budget);
-                let set = Set { context: &self.context(&part, &bar, Device::Cpu), voice, stats: STATS };
-                assert!(tch::no_grad(|| set.align(&mut aligned)).unwrap().is_empty());
-            }
-            durations::write(&self.config, &data.tokenizer, "a".into(), &aligned, &NEVER).unwrap();
-            aligned
-        }
-
-        fn voice(&self, data: &TrainingData) -> (VarStore, Voice) {
-            let store = VarStore::new(Device::Cpu);
-            let tokenizer = &data.tokenizer;
-            let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
-            let voice = Voice::new(&store.root(), &self.config.model, vocabulary, languages, Kind::Float).unwrap();
-            (store, voice)
-        }
-
-        fn features(&self, data: &TrainingData) -> Features {
-            let layout = Arc::new(data.train.layout(&data.budget));
-            Features::new(&self.config, layout, STATS, Purpose::Voice, Device::Cpu).unwrap()
-        }
-    }
-
-    #[test]
-    fn frozen_durations_are_those_of_the_search_bit_for_bit_and_so_are_the_losses() {
-        tch::set_num_threads(1);
-        let case = Case::new();
-        let searching = case.prepare(config::Durations::Search);
-        let (_store, voice) = case.voice(&searching);
-        let aligned = case.align(&searching, &voice);
-        assert_eq!(aligned.len(), CLIPS, "training and validation");
-        let frozen = case.prepare(config::Durations::Frozen);
-        assert_eq!(frozen.durations.as_ref().unwrap().about().checkpoint, "a");
-        let (plain, known) = (case.features(&searching), case.features(&frozen));
-        for (number, clips) in plan(frozen.train.lengths(), &frozen.budget, 0, 0).iter().enumerate() {
-            let (_, searched) = batch_on(&plain, &searching.train, clips, number as u64).unwrap();
-            let (_, held) = batch_on(&known, &frozen.train, clips, number as u64).unwrap();
-            assert!(searched.token_of_frame.is_none());
-            tch::no_grad(|| {
-                assert_eq!(held.token_of_frame.as_ref().unwrap(), &voice.align(&searched));
-                // What depends on no draw; the flow's loss follows from the same path (`known_durations_replace_the_search`).
-                let (by_search, by_file) = (voice.losses(&searched), voice.losses(&held));
-                assert_eq!((by_file.prior, by_file.duration), (by_search.prior, by_search.duration));
-            });
-        }
-    }
 
     #[test]
     fn a_clip_is_suspicious_when_it_stands_still_or_hurries() {
-        let clip = |durations: &[i32]| Suspect::of("a", durations, 1.0 / 64.0);
+        let clip = |durations: &[i32]| SuspiciousClip::of("a", durations, 1.0 / 64.0);
         let hurried = |tokens: usize| clip(&[vec![5; 3], vec![1; tokens], vec![5; 3], vec![1; 2]].concat());
         assert_eq!((hurried(8).hurried_tokens, clip(&[2, 96, 7]).longest_token_s), (8, 1.5));
         assert!(hurried(8).badness() > 1.0 && clip(&[2, 65, 7]).badness() > 1.0);
         assert!(hurried(7).badness() <= 1.0 && clip(&[2, 64, 7]).badness() <= 1.0);
         assert!(hurried(20).badness() > clip(&[2, 96, 7]).badness());
-    }
-
-    #[test]
-    #[ignore = "needs a GPU"]
-    fn a_captured_step_with_frozen_durations_equals_the_eager_one() {
-        torchx::cuda::load().unwrap();
-        torchx::require_full_f32().unwrap();
-        let mut case = Case::new();
-        let searching = case.prepare(config::Durations::Search);
-        let (_store, voice) = case.voice(&searching);
-        case.align(&searching, &voice);
-        let data = case.prepare(config::Durations::Frozen);
-        let mut losses = |captured: bool| -> Vec<Vec<f64>> {
-            case.config.training.enable_xla = captured;
-            let bar = ProgressBar::hidden();
-            let context = case.context(&data, &bar, Device::Cuda(0));
-            let (mut step, state) = begin_voice(&context, &Start::Fresh).unwrap();
-            let mut feed = start_feed(&context, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
-            let mut run = |number| {
-                step.run(&mut feed, number, 1e-3).unwrap();
-                step.request_reading(number).unwrap();
-                step.poll(true).unwrap().unwrap().means
-            };
-            let losses = (0..10).map(&mut run).collect();
-            assert!(step.is_settled());
-            losses
-        };
-        let (eager, captured) = (losses(false), losses(true));
-        for (step, (eager, captured)) in eager.iter().zip(&captured).enumerate() {
-            for (eager, captured) in eager.iter().zip(captured) {
-                let error = (eager - captured).abs();
-                assert!(error <= 5e-3 * eager.abs().max(1e-3), "step {step}: eager {eager}, captured {captured}");
-            }
-        }
     }
 }

@@ -4,7 +4,7 @@ use super::memory::{MemoryMonitor, MemoryUsage};
 use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{StageTimes, StepTimes};
-use super::{Outcome, note};
+use super::{RunOutcome, note};
 use crate::feed::{Feed, FeedReading};
 use crate::run::RunContext;
 use anyhow::Result;
@@ -112,9 +112,9 @@ impl<'a> Log<'a> {
         step: &mut Step<L>,
         feed: &Feed,
         wait: bool,
-        outcome: &mut Outcome,
+        outcome: &mut RunOutcome,
     ) -> Result<Result<()>> {
-        while let Some(reading) = torchx::catch(|| step.poll(wait))?? {
+        while let Some(reading) = crate::catch(|| step.poll(wait))?? {
             self.tell_first_step(reading.at);
             let loss = reading.means[..self.names.summed].iter().sum::<f64>();
             self.ensure_finite(loss, reading.at)?;

@@ -9,6 +9,8 @@ mod schedule;
 mod step;
 mod step_times;
 mod tensorboard;
+#[cfg(test)]
+mod tests;
 mod tune;
 mod vocoder;
 mod voice;
@@ -20,12 +22,14 @@ pub use step_times::{StageTimes, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::checkpoint::{Checkpoint, LOGS, Saved, Source, State, Writer};
+use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
 use crate::run::{RunContext, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::dataset::KnownTokenizer;
+use host::error::WithHint;
+use host::machine::mib;
 use indicatif::ProgressBar;
 use log::Log;
 use schedule::learning_rate;
@@ -37,25 +41,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tune::Tuner;
 
-/// Where a run writes. Opened before anything slow, so that a folder that cannot be used is found at once.
+/// The folder that a run writes to. Opened before anything slow, so that a folder that cannot be used is found at once.
 pub struct OutputFolder {
-    writer: Writer,
+    writer: CheckpointWriter,
     log_dir: PathBuf,
 }
 
 impl OutputFolder {
     pub fn open(training: &Training) -> Result<Self> {
-        let writer = Writer::new(&training.checkpoint_dir, training.keep_checkpoints)?;
+        let writer = CheckpointWriter::new(&training.checkpoint_dir, training.keep_checkpoints)?;
         let log_dir = training.tensorboard_log_dir.clone().unwrap_or_else(|| training.checkpoint_dir.join(LOGS));
-        let hint = "hint: choose another folder with --tensorboard-log-dir";
-        fs::create_dir_all(&log_dir).with_context(|| format!("{}: cannot be created\n{hint}", log_dir.display()))?;
+        fs::create_dir_all(&log_dir)
+            .hint("choose another folder with --tensorboard-log-dir")
+            .with_context(|| format!("{}: cannot be created", log_dir.display()))?;
         Ok(OutputFolder { writer, log_dir })
     }
 }
 
-/// What a finished or interrupted run leaves behind.
+/// Result of a finished or interrupted run.
 #[derive(Serialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     pub step: u64,
     pub checkpoint: PathBuf,
     pub log_dir: PathBuf,
@@ -64,56 +69,56 @@ pub struct Outcome {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
     pub validation_loss: Option<f64>,
-    /// Where the held-out loss was lowest, and how low; absent where nothing is held out.
-    pub best: Option<Best>,
+    /// The checkpoint with the lowest held-out loss; absent where nothing is held out.
+    pub best: Option<BestCheckpoint>,
     /// Clips that turned out to be damaged in the middle of the run, and were left out.
     pub failures: Vec<String>,
 }
 
 #[derive(Serialize)]
-pub struct Best {
+pub struct BestCheckpoint {
     pub step: u64,
     pub checkpoint: PathBuf,
     pub validation_loss: f64,
 }
 
 /// What a run begins with.
-pub enum Start {
+pub enum RunStart {
     Fresh,
     Resume(Box<Checkpoint>),
-    /// The weights of another run, by name: fine-tuning.
-    From(Source),
+    /// Weights of another run, by name.
+    FineTune(WeightSource),
 }
 
-impl Start {
+impl RunStart {
     fn resumed(&self) -> Option<&Checkpoint> {
         match self {
-            Start::Resume(checkpoint) => Some(checkpoint),
+            RunStart::Resume(checkpoint) => Some(checkpoint),
             _ => None,
         }
     }
 
-    /// What it says about the tokenizer.
+    /// What is known about the tokenizer before the corpus is read.
     pub fn known(&self) -> KnownTokenizer<'_> {
         match self {
-            Start::Fresh | Start::From(Source::File(_)) => KnownTokenizer::Nothing,
-            Start::Resume(checkpoint) => KnownTokenizer::Exactly(&checkpoint.tokenizer),
-            Start::From(Source::Checkpoint(checkpoint)) => KnownTokenizer::AtLeast(&checkpoint.tokenizer),
+            RunStart::Fresh | RunStart::FineTune(WeightSource::File(_)) => KnownTokenizer::Nothing,
+            RunStart::Resume(checkpoint) => KnownTokenizer::Exactly(&checkpoint.tokenizer),
+            RunStart::FineTune(WeightSource::Checkpoint(checkpoint)) => KnownTokenizer::AtLeast(&checkpoint.tokenizer),
         }
     }
 }
 
-/// Held-out loss of the averaged weights, and whether everything could be logged.
+/// Computes the held-out loss of the averaged weights, and says whether everything could be logged.
 type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::MetricsWriter, u64) -> Result<(f64, Result<()>)> + 'a>;
 
+/// Writes what a kind of run keeps besides its parameters, after so many updates.
 type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
 
 /// What differs between kinds of runs.
 struct RunSpec<'a, L> {
     step: Step<L>,
-    state: State,
+    state: RunState,
     purpose: Purpose,
-    /// Writes what this kind of run keeps besides its parameters, after so many updates.
     extras: Extras<'a, L>,
     validate: Option<Validate<'a, L>>,
 }
@@ -121,26 +126,26 @@ struct RunSpec<'a, L> {
 /// Trains until the steps or epochs are over, or `stop` is set; then saves and returns.
 fn run<L: Learner>(
     context: &RunContext,
-    place: OutputFolder,
+    output: OutputFolder,
     resumed: Option<&Checkpoint>,
     spec: RunSpec<L>,
-) -> Result<Outcome> {
+) -> Result<RunOutcome> {
     let RunSpec { mut step, mut state, purpose, extras, mut validate } = spec;
     let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
     note(bar, &describe(&step));
     let expected = context.expected_steps();
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
-    let mut log = Log::create(context, &place.log_dir, &step, resumed_at, expected)?;
+    let mut log = Log::create(context, &output.log_dir, &step, resumed_at, expected)?;
     let mut feed = start_feed(context, state.position.clone(), state.mel_stats, purpose)?;
     announce(&feed, bar);
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
-    let mut outcome = Outcome {
+    let mut outcome = RunOutcome {
         step: state.step,
         checkpoint: resumed.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
-        log_dir: place.log_dir,
+        log_dir: output.log_dir,
         interrupted: false,
         first_loss: None,
         last_loss: None,
@@ -172,7 +177,7 @@ fn run<L: Learner>(
         // validate: held-out loss, a spoken sample, pictures
         let mut best = false;
         if let Some(validate) = validate.as_mut().filter(|_| validates && logged.is_ok()) {
-            let (loss, written) = torchx::catch(|| validate(&step, &mut log.metrics, state.step))??;
+            let (loss, written) = crate::catch(|| validate(&step, &mut log.metrics, state.step))??;
             best = state.best_loss.is_none_or(|before| loss < before);
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
             state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
@@ -185,7 +190,7 @@ fn run<L: Learner>(
         // and when this validation was one too many in a row without a lower loss
         if saves || best || logged.is_err() || is_over(training, &state) {
             let extras = |folder: &Path| extras(&step, state.step, folder);
-            let saved = place.writer.save(&Saved {
+            let saved = output.writer.save(&CheckpointParts {
                 config,
                 tokenizer: &data.tokenizer,
                 state: &state,
@@ -194,18 +199,20 @@ fn run<L: Learner>(
                 extras: &extras,
             })?;
             if best {
-                place.writer.mark_best(&saved)?;
+                output.writer.mark_best(&saved)?;
             }
             outcome.checkpoint = saved;
             log.interrupt(state.step);
         }
-        logged.context("the run was saved and stopped, because its logs cannot be written\nhint: free some space, then go on with --resume")?;
+        logged
+            .hint("free some space, then go on with --resume")
+            .context("the run was saved and stopped, because its logs cannot be written")?;
     }
-    outcome.best = place.writer.best().zip(state.best_loss).map(|((step, checkpoint), validation_loss)| Best {
-        step,
-        checkpoint,
-        validation_loss,
-    });
+    outcome.best = output
+        .writer
+        .best()
+        .zip(state.best_loss)
+        .map(|((step, checkpoint), validation_loss)| BestCheckpoint { step, checkpoint, validation_loss });
     outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
     Ok(outcome)
 }
@@ -215,15 +222,15 @@ fn describe<L: Learner>(step: &Step<L>) -> String {
     format!("parameters: {}", sizes.collect::<Vec<_>>().join(", "))
 }
 
-fn is_over(training: &Training, state: &State) -> bool {
+fn is_over(training: &Training, state: &RunState) -> bool {
     training.steps.is_some_and(|steps| state.step >= steps)
         || state.position.epoch >= training.epochs
         || training.patience.is_some_and(|patience| state.stale_validations >= patience)
 }
 
-/// How batches come, and how many are there before the first step.
+/// Notes how batches come, and how many are there before the first step.
 fn announce(feed: &Feed, bar: &ProgressBar) {
-    let host_mib = feed.loader().host_bytes() as f64 / f64::from(1 << 20);
+    let host_mib = mib(feed.loader().host_bytes() as u64);
     note(bar, &format!("batches move {}; at most {host_mib:.0} MiB of host memory", feed.route()));
     if let Some((filled, slots)) = feed.warm_up(Duration::ZERO) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
@@ -231,7 +238,7 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
     }
 }
 
-/// A line above the bar. Not `bar.println`, which is silent where no bar is drawn.
+/// Writes a line above the bar. Not `bar.println`, which is silent where no bar is drawn.
 fn note(bar: &ProgressBar, text: &str) {
     bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
 }

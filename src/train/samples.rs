@@ -1,7 +1,7 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
 use super::metrics::MetricsWriter;
-use crate::checkpoint::State;
+use crate::checkpoint::RunState;
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Losses, Voice};
 use crate::picture::Picture;
@@ -19,8 +19,8 @@ use tch::{Device, Kind, Tensor};
 const SEED: i64 = 7;
 
 pub struct Validation {
-    dataset: Arc<Dataset>,
-    features: Features,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) features: Features,
     stats: MelStats,
     vocoder: GriffinLim,
     rate_hz: u32,
@@ -30,11 +30,11 @@ pub struct Validation {
 }
 
 impl Validation {
-    pub fn new(config: &Config, data: &TrainingData, state: &State, device: Device) -> Result<Option<Self>> {
+    pub fn new(config: &Config, data: &TrainingData, state: &RunState, device: Device) -> Result<Option<Self>> {
         let rate_hz = config.data.sample_rate;
         let Some(dataset) = data.validation.clone() else { return Ok(None) };
         let layout = Arc::new(dataset.layout(&data.budget));
-        let features = Features::new(&config.unchanged(), layout, state.mel_stats, Purpose::Voice, device)?;
+        let features = Features::new(&config.without_augmentation(), layout, state.mel_stats, Purpose::Voice, device)?;
         Ok(Some(Validation {
             dataset,
             features,

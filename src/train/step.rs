@@ -4,7 +4,7 @@
 //! launch. With gradient accumulation there are two: *accumulate* (forward and backward of one batch) and *update*.
 
 use crate::feed::{Batch, Delivery, Event, Feed, Interval};
-use crate::optimizer::{Group, Scale};
+use crate::optimizer::{LossScale, ParameterGroup};
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::error::WithHint;
@@ -33,11 +33,11 @@ pub trait Learner {
 
 pub struct Step<L> {
     pub learner: L,
-    pub groups: Vec<Group>,
+    pub groups: Vec<ParameterGroup>,
     /// Where every batch is copied to; a captured graph reads these addresses.
     input: Option<Batch>,
     figures: Figures,
-    pub scale: Scale,
+    pub scale: LossScale,
     /// Kind of the activations.
     kind: Kind,
     accumulate: u64,
@@ -65,7 +65,7 @@ pub struct Done {
 }
 
 impl<L: Learner> Step<L> {
-    pub fn new(learner: L, groups: Vec<Group>, config: &Training, kind: Kind, device: Device) -> Result<Self> {
+    pub fn new(learner: L, groups: Vec<ParameterGroup>, config: &Training, kind: Kind, device: Device) -> Result<Self> {
         let captures = config.enable_xla && device.is_cuda();
         let figures = Figures::new(learner.loss_names().len() + groups.len(), device)?;
         Ok(Step {
@@ -73,7 +73,7 @@ impl<L: Learner> Step<L> {
             groups,
             input: None,
             figures,
-            scale: Scale::new(kind, device),
+            scale: LossScale::new(kind, device),
             kind,
             accumulate: config.gradient_accumulation_steps,
             seed: config.seed,
@@ -100,7 +100,7 @@ impl<L: Learner> Step<L> {
         next: impl FnMut(&mut Option<Batch>) -> Result<Option<Delivery>>,
     ) -> Result<Done> {
         // `tch` panics where LibTorch throws.
-        torchx::catch(|| self.step_or_panic(number, learning_rate, next)).map_err(Into::into).flatten()
+        crate::catch(|| self.step_or_panic(number, learning_rate, next)).map_err(Into::into).flatten()
     }
 
     fn step_or_panic(
@@ -161,7 +161,7 @@ impl<L: Learner> Step<L> {
     fn forward_backward(&self) -> Result<(), torchx::Error> {
         let share = 1.0 / self.accumulate as f64;
         let batch = self.input.as_ref().expect("a batch was delivered");
-        let _copies = Narrowed::new(self.groups.iter().flat_map(Group::parameters), self.kind)?;
+        let _copies = Narrowed::new(self.groups.iter().flat_map(ParameterGroup::parameters), self.kind)?;
         let losses = self.learner.backward(batch, &(self.scale.value() * share)) * share;
         let _ = self.figures.sums.narrow(0, 0, losses.size()[0]).g_add_(&losses);
         Ok(())

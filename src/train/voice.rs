@@ -2,12 +2,12 @@
 
 use super::samples::Validation;
 use super::step::{Learner, Step};
-use super::{Outcome, OutputFolder, RunSpec, Start, note, run};
+use super::{OutputFolder, RunOutcome, RunSpec, RunStart, note, run};
 use crate::checkpoint::voice::{self, VoiceFile};
-use crate::checkpoint::{State, load_weights_of, weights_file};
+use crate::checkpoint::{RunState, load_matching_weights, weights_file};
 use crate::feed::{Batch, Features, Purpose};
 use crate::model::{Losses, Voice};
-use crate::optimizer::Group;
+use crate::optimizer::ParameterGroup;
 use crate::run::{RunContext, activation_kind, batch_on, mel_stats};
 use anyhow::Result;
 use host::loader::plan;
@@ -26,8 +26,8 @@ impl Learner for Voice {
     }
 }
 
-pub fn train(context: &RunContext, place: OutputFolder, start: Start) -> Result<Outcome> {
-    let (step, state) = torchx::catch(|| begin(context, &start))??;
+pub fn train(context: &RunContext, output: OutputFolder, start: RunStart) -> Result<RunOutcome> {
+    let (step, state) = crate::catch(|| begin(context, &start))??;
     let validation = Validation::new(context.config, context.data, &state, context.roles.model)?;
     let validate = validation.map(|mut validation| -> super::Validate<Voice> {
         Box::new(move |step, metrics, number| {
@@ -42,11 +42,11 @@ pub fn train(context: &RunContext, place: OutputFolder, start: Start) -> Result<
         VoiceFile { latents: voice::average(&latents), model, seconds: None }.write(&folder.join(voice::FILE))
     };
     let spec = RunSpec { step, state, purpose: Purpose::Voice, extras: &own_voice, validate };
-    run(context, place, start.resumed(), spec)
+    run(context, output, start.resumed(), spec)
 }
 
 /// Slices of training clips; their mean voice is what a checkpoint speaks with where no other is asked for.
-fn references(context: &RunContext, state: &State) -> Result<Tensor> {
+fn references(context: &RunContext, state: &RunState) -> Result<Tensor> {
     let RunContext { config, data, roles, .. } = context;
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(config, layout, state.mel_stats, Purpose::Voice, roles.model)?;
@@ -56,33 +56,33 @@ fn references(context: &RunContext, state: &State) -> Result<Tensor> {
 }
 
 /// The network and its state: fresh, as a checkpoint holds them, or with another run's weights.
-pub fn begin(context: &RunContext, start: &Start) -> Result<(Step<Voice>, State)> {
+pub fn begin(context: &RunContext, start: &RunStart) -> Result<(Step<Voice>, RunState)> {
     let (config, data, device) = (context.config, context.data, context.roles.model);
     let kind = activation_kind(&config.training, device)?;
     tch::manual_seed(config.training.seed as i64);
     let store = VarStore::new(device);
     let tokenizer = &data.tokenizer;
     let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), tokenizer.languages().len(), kind)?;
-    let group = Group::new("model", store, &config.training, true)?;
+    let group = ParameterGroup::new("model", store, &config.training, true)?;
     let mut step = Step::new(voice, vec![group], &config.training, kind, device)?;
     step.hook = context.hook.clone();
     let durations = data.durations.as_ref().map(|durations| durations.fingerprint());
     let mut state = match start {
-        Start::Resume(checkpoint) => {
+        RunStart::Resume(checkpoint) => {
             checkpoint.restore(&mut step.groups, &mut step.scale)?;
             checkpoint.state.clone()
         }
-        Start::From(source) => {
-            note(context.bar, &load_weights_of(source, &step.groups[0], Some(tokenizer))?);
+        RunStart::FineTune(source) => {
+            note(context.bar, &load_matching_weights(source, &step.groups[0], Some(tokenizer))?);
             // Weights belong to the normalisation that they were trained with.
-            State::new(match source.checkpoint() {
+            RunState::new(match source.checkpoint() {
                 Some(checkpoint) => checkpoint.state.mel_stats,
                 None => mel_stats(data, config)?,
             })
         }
-        Start::Fresh => State::new(mel_stats(data, config)?),
+        RunStart::Fresh => RunState::new(mel_stats(data, config)?),
     };
-    if state.change_durations(durations) && matches!(start, Start::Resume(_)) {
+    if state.change_durations(durations) && matches!(start, RunStart::Resume(_)) {
         note(context.bar, "durations are not those of the run so far: the lowest held-out loss is looked for anew");
     }
     Ok((step, state))

@@ -1,30 +1,31 @@
-//! One training pass of generator and discriminators on a packed batch. Shapes are fixed, chance is drawn on the device and
-//! nothing is read back, so that a GPU can capture the whole as one graph.
+//! One adversarial training pass of generator and discriminators on a packed batch. Shapes are fixed, random numbers are
+//! drawn on the device and nothing is read back, so that a GPU can capture the whole as one graph.
 
-use super::discriminators::{Discriminators, Logits};
+use super::discriminators::{DiscriminatorOutput, Discriminators};
 use super::generator::Vocoder;
 use super::loss::{self, MelDistance};
 use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 
-/// Decay of AdamW's moments for both sides: shorter than for a voice, because each side's task changes as the other
-/// learns. As in the program of Vocos.
+/// Betas of AdamW for generator and discriminators: shorter memories than a voice's, because the task of each changes as
+/// the other learns. As in the program of Vocos.
 pub const BETAS: (f64, f64) = (0.8, 0.9);
-/// Segments together are one part in this many of the batch.
+/// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
 
+/// Generator and discriminators, and the losses that they are trained by.
 pub struct AdversarialStep {
     pub generator: Vocoder,
     pub(super) discriminators: Discriminators,
-    /// The discriminators' weights, to be held while the generator learns.
+    /// The discriminators' weights, frozen during the generator's step.
     discriminator_weights: Vec<Tensor>,
     mel_distance: MelDistance,
     mel_weight: f64,
     segment_frames: i64,
 }
 
-/// Stretches of a batch.
+/// Stretches of a batch, drawn at random.
 pub(super) struct Segments {
     /// `[segments, frames, n_mels]`
     pub log_mel: Tensor,
@@ -33,9 +34,10 @@ pub(super) struct Segments {
 }
 
 impl AdversarialStep {
-    pub const NAMES: [&'static str; 5] = ["mel", "features", "adversarial", "judges_recorded", "judges_made"];
+    pub const LOSS_NAMES: [&'static str; 5] =
+        ["mel", "feature_matching", "adversarial", "discriminator_real", "discriminator_generated"];
 
-    /// Each side has a store of its own, and so an optimizer of its own; both on one device.
+    /// Generator and discriminators have a store each, and so an optimizer each; both on one device.
     pub fn new(generator: &VarStore, discriminators: &VarStore, config: &Config, kind: Kind) -> Self {
         let networks = Discriminators::new(&discriminators.root(), &config.model, kind);
         AdversarialStep {
@@ -48,64 +50,66 @@ impl AdversarialStep {
         }
     }
 
-    /// Adds `weight` (0-d) times the losses' gradients to both sides' parameters. The losses come back as `NAMES` lists them,
-    /// `[5]`, without a graph.
+    /// Adds `weight` (0-d) times the losses' gradients to the parameters of generator and discriminators. The losses come
+    /// back as `LOSS_NAMES` lists them, `[5]`, without a graph.
     ///
     /// `samples` (`[frames * hop]`) and `log_mel` (`[frames, n_mels]`) are a whole packed batch. The frames need not be
-    /// those of the samples: a voice's own frames teach the generator to make up for the voice's faults.
+    /// those of the samples: trained on predicted frames, the generator makes up for the faults of the voice.
     pub fn backward(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
         let segments = Segments::draw(samples, log_mel, self.segment_frames);
-        let made = self.generator.forward(&segments.log_mel);
-        let (recorded, [doubt, belief]) = self.teach_discriminators(&segments.waves, &made.detach(), weight);
-        let [mel, features, adversarial] = self.teach_generator(&segments.waves, &made, &recorded, weight);
-        Tensor::stack(&[mel, features, adversarial, doubt, belief], 0).detach()
+        let generated = self.generator.forward(&segments.log_mel);
+        let (real, [on_real, on_generated]) = self.discriminator_step(&segments.waves, &generated.detach(), weight);
+        let [mel, matching, adversarial] = self.generator_step(&segments.waves, &generated, &real, weight);
+        Tensor::stack(&[mel, matching, adversarial, on_real, on_generated], 0).detach()
     }
 
-    /// Returns what the discriminators saw in the recordings too: their weights are the same until both sides have learned.
-    pub(super) fn teach_discriminators(
+    /// Backward pass of the discriminators' loss, whose parts on real and generated speech come back. So do the outputs on
+    /// the real waves: the generator's step needs them, and weights do not change in between.
+    pub(super) fn discriminator_step(
         &self,
         waves: &Tensor,
-        made: &Tensor,
+        generated: &Tensor,
         weight: &Tensor,
-    ) -> (Vec<Logits>, [Tensor; 2]) {
+    ) -> (Vec<DiscriminatorOutput>, [Tensor; 2]) {
         // One pass over both halves: half the kernels of two.
-        let logits = self.discriminators.forward(&Tensor::cat(&[waves, made], 0));
-        let (recorded, made): (Vec<_>, Vec<_>) = logits.iter().map(Logits::halves).unzip();
-        let losses = loss::of_judges(&recorded, &made);
+        let outputs = self.discriminators.forward(&Tensor::cat(&[waves, generated], 0));
+        let (real, generated): (Vec<_>, Vec<_>) = outputs.iter().map(DiscriminatorOutput::halves).unzip();
+        let losses = loss::discriminator(&real, &generated);
         ((&losses[0] + &losses[1]) * weight).backward();
-        (recorded.iter().map(Logits::detach).collect(), losses)
+        (real.iter().map(DiscriminatorOutput::detach).collect(), losses)
     }
 
-    pub(super) fn teach_generator(
+    /// Backward pass of the generator's loss through frozen discriminators; its parts come back.
+    pub(super) fn generator_step(
         &self,
         waves: &Tensor,
-        made: &Tensor,
-        recorded: &[Logits],
+        generated: &Tensor,
+        real: &[DiscriminatorOutput],
         weight: &Tensor,
     ) -> [Tensor; 3] {
-        self.hold_judges(true);
-        let logits = self.discriminators.forward(made);
-        let mel = self.mel_distance.between(made, waves);
-        let (features, adversarial) = (loss::features(&logits, recorded), loss::adversarial(&logits));
+        self.freeze_discriminators(true);
+        let outputs = self.discriminators.forward(generated);
+        let mel = self.mel_distance.between(generated, waves);
+        let (matching, adversarial) = (loss::feature_matching(&outputs, real), loss::adversarial(&outputs));
         // Divided by the weight of the mel distance, so that gradients have the usual size whatever it is.
-        let total = &mel + (&features + &adversarial) / self.mel_weight;
+        let total = &mel + (&matching + &adversarial) / self.mel_weight;
         (total * weight).backward();
-        self.hold_judges(false);
-        [mel, features, adversarial]
+        self.freeze_discriminators(false);
+        [mel, matching, adversarial]
     }
 
-    /// Held weights collect no gradients, and the backward pass leaves out their part.
-    fn hold_judges(&self, held: bool) {
+    /// Frozen weights collect no gradients, and the backward pass leaves out their part.
+    fn freeze_discriminators(&self, frozen: bool) {
         for weight in &self.discriminator_weights {
-            let _ = weight.set_requires_grad(!held);
+            let _ = weight.set_requires_grad(!frozen);
         }
     }
 
-    /// The mel distance of a whole batch, for validation: no chance, no gradient.
+    /// Mel distance of a whole batch, for validation: nothing is drawn, and there is no gradient.
     pub fn loss(&self, samples: &Tensor, log_mel: &Tensor) -> Tensor {
         tch::no_grad(|| {
-            let made = self.generator.forward(&log_mel.unsqueeze(0));
-            self.mel_distance.between(&made, &samples.unsqueeze(0))
+            let generated = self.generator.forward(&log_mel.unsqueeze(0));
+            self.mel_distance.between(&generated, &samples.unsqueeze(0))
         })
     }
 }

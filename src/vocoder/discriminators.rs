@@ -1,6 +1,6 @@
-//! The discriminators: small networks that learn to tell recordings from what the generator made. Five see the waveform folded at
-//! different periods (HiFi-GAN, Kong et al. 2020), three its spectrum at different resolutions (UnivNet, Jang et al.
-//! 2021, on real and imaginary parts as in DAC, Kumar et al. 2023).
+//! Discriminators: small networks that learn to tell real from generated speech. Five multi-period ones see the waveform
+//! folded at different periods (HiFi-GAN, Kong et al. 2020), three multi-resolution ones its spectrum (UnivNet, Jang et
+//! al. 2021, on real and imaginary parts as in DAC, Kumar et al. 2023).
 //!
 //! Narrower than in the papers: about 0.1 million multiplications a sample instead of 0.7, for training in minutes.
 
@@ -14,34 +14,35 @@ use tch::{Device, Kind, Tensor};
 const PERIODS: [i64; 5] = [2, 3, 5, 7, 11];
 const PERIOD_CHANNELS: [i64; 5] = [32, 64, 128, 256, 256];
 const SPECTRUM_CHANNELS: i64 = 32;
-/// What a rectifier lets through of the negative.
-const SLOPE: f64 = 0.1;
+/// Negative slope of the leaky rectifiers.
+const NEGATIVE_SLOPE: f64 = 0.1;
 
+/// All discriminators of a vocoder's training.
 pub struct Discriminators {
     periods: Vec<Stack>,
     spectra: Vec<(Spectrum, Stack)>,
-    /// `[1]`: of the leaky rectifiers. Its kind is that of the activations; weights and transforms stay f32.
+    /// `[1]`: negative slope, in the kind of the activations; weights and transforms stay f32.
     slope: Tensor,
 }
 
-/// What one discriminator says of a batch.
-pub struct Logits {
-    /// High for what it takes for a recording.
-    pub score: Tensor,
-    /// What it saw on the way.
+/// Output of one discriminator for a batch.
+pub struct DiscriminatorOutput {
+    /// High for what it takes for real speech.
+    pub logits: Tensor,
+    /// Feature maps, one a layer.
     pub features: Vec<Tensor>,
 }
 
-impl Logits {
-    /// Of a batch whose two halves are to be told apart.
-    pub fn halves(&self) -> (Logits, Logits) {
+impl DiscriminatorOutput {
+    /// Outputs for the first and the second half of the batch.
+    pub fn halves(&self) -> (Self, Self) {
         let (first, second) = self.features.iter().map(halves).unzip();
-        let scores = halves(&self.score);
-        (Logits { score: scores.0, features: first }, Logits { score: scores.1, features: second })
+        let logits = halves(&self.logits);
+        (Self { logits: logits.0, features: first }, Self { logits: logits.1, features: second })
     }
 
-    pub fn detach(&self) -> Logits {
-        Logits { score: self.score.detach(), features: self.features.iter().map(Tensor::detach).collect() }
+    pub fn detach(&self) -> Self {
+        Self { logits: self.logits.detach(), features: self.features.iter().map(Tensor::detach).collect() }
     }
 }
 
@@ -50,23 +51,24 @@ fn halves(tensor: &Tensor) -> (Tensor, Tensor) {
     (tensor.narrow(0, 0, half), tensor.narrow(0, half, half))
 }
 
-/// Convolutions with leaky rectifiers between them; the last gives the score.
+/// Convolutions with leaky rectifiers between them; the last gives the logits.
 struct Stack {
     layers: Vec<Conv>,
-    score: Conv,
+    logits: Conv,
 }
 
 impl Discriminators {
     pub fn new(path: &Path, config: &config::Model, kind: Kind) -> Self {
-        let periods = PERIODS.iter().map(|period| Stack::of_period(path / "period" / period));
-        let spectrum = |n_fft| (Spectrum::new(n_fft, path.device()), Stack::of_spectrum(path / "spectrum" / n_fft));
+        let periods = PERIODS.iter().map(|period| Stack::multi_period(path / "period" / period));
+        let spectrum =
+            |n_fft| (Spectrum::new(n_fft, path.device()), Stack::multi_resolution(path / "spectrum" / n_fft));
         let spectra = [2 * config.n_fft, config.n_fft, config.n_fft / 2].map(spectrum).into();
-        let slope = Tensor::full([1], SLOPE, (kind, path.device()));
+        let slope = Tensor::full([1], NEGATIVE_SLOPE, (kind, path.device()));
         Discriminators { periods: periods.collect(), spectra, slope }
     }
 
     /// `waves`: `[batch, samples]`, f32. No discriminator lets one wave of the batch touch another.
-    pub fn forward(&self, waves: &Tensor) -> Vec<Logits> {
+    pub fn forward(&self, waves: &Tensor) -> Vec<DiscriminatorOutput> {
         let folded = PERIODS.iter().zip(&self.periods).map(|(&period, stack)| (fold(waves, period), stack));
         let spectra = self.spectra.iter().map(|(spectrum, stack)| (spectrum.forward(waves), stack));
         let discriminator =
@@ -76,13 +78,13 @@ impl Discriminators {
 }
 
 impl Stack {
-    fn of_period(path: Path) -> Self {
+    fn multi_period(path: Path) -> Self {
         let layers = PERIOD_CHANNELS.iter().zip([3, 3, 3, 3, 1]).map(|(&channels, stride)| (channels, [5], [stride]));
         Self::new(path, 1, layers, [3])
     }
 
     /// Kernels and strides are (time, frequency).
-    fn of_spectrum(path: Path) -> Self {
+    fn multi_resolution(path: Path) -> Self {
         let shapes = [([3, 9], [1, 2]), ([3, 9], [1, 2]), ([3, 9], [2, 2]), ([3, 3], [1, 1])];
         Self::new(path, 2, shapes.into_iter().map(|(kernel, stride)| (SPECTRUM_CHANNELS, kernel, stride)), [3, 3])
     }
@@ -92,21 +94,23 @@ impl Stack {
         path: Path,
         mut channels: i64,
         layers: impl Iterator<Item = (i64, [i64; D], [i64; D])>,
-        score_kernel: [i64; D],
+        logits_kernel: [i64; D],
     ) -> Self {
         let mut layer = |(number, (to, kernel, stride)): (usize, (i64, [i64; D], [i64; D]))| {
             Conv::new(&path / number, std::mem::replace(&mut channels, to), to, &kernel, &stride)
         };
         let layers = layers.enumerate().map(&mut layer).collect();
-        Stack { layers, score: Conv::new(&path / "score", channels, 1, &score_kernel, &[1; D]) }
+        // "score": the name in checkpoints.
+        Stack { layers, logits: Conv::new(&path / "score", channels, 1, &logits_kernel, &[1; D]) }
     }
 
-    fn forward(&self, seen: &Tensor, slope: &Tensor) -> Logits {
+    fn forward(&self, seen: &Tensor, slope: &Tensor) -> DiscriminatorOutput {
         let mut features = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
             features.push(layer.forward(features.last().unwrap_or(seen)).prelu(slope));
         }
-        Logits { score: self.score.forward(features.last().expect("stacks have layers")), features }
+        let logits = self.logits.forward(features.last().expect("stacks have layers"));
+        DiscriminatorOutput { logits, features }
     }
 }
 
@@ -118,6 +122,7 @@ fn fold(waves: &Tensor, period: i64) -> Tensor {
     rows.transpose(1, 2).reshape([batch * period, 1, -1])
 }
 
+/// Complex spectrogram at one resolution.
 struct Spectrum {
     /// `[n_fft]`, Hann, periodic, of unit energy: then all resolutions have values of the waveform's size.
     window: Tensor,

@@ -15,6 +15,7 @@ const KERNEL: i64 = 7;
 /// Channels inside a block, as a multiple of those between blocks.
 const WIDENING: i64 = 3;
 
+/// Vocos' generator: log-mel frames to waveform.
 pub struct Vocoder {
     embed: Conv,
     embed_norm: LayerNorm,
@@ -45,7 +46,7 @@ impl Vocoder {
             embed_norm: LayerNorm::new(path / "embed_norm", dim),
             blocks: (0..layers).map(|i| Block::new(path / "block" / i, dim, 1.0 / layers as f64)).collect(),
             norm: LayerNorm::new(path / "norm", dim),
-            head: Linear::new(path / "head", dim, config.n_fft + 2),
+            head: Linear::full_precision(path / "head", dim, config.n_fft + 2),
             istft: Istft::new(config, path.device()),
             loudest: (config.n_fft as f64 / 2.0).ln(),
             kind,
@@ -56,16 +57,16 @@ impl Vocoder {
     /// - log_mel: `[batch, frames, n_mels]`, natural logarithm of magnitudes, not normalised, f32
     /// - output: `[batch, frames * hop]`, f32
     pub fn forward(&self, log_mel: &Tensor) -> Tensor {
-        self.sound(log_mel, None)
+        self.generate(log_mel, None)
     }
 
-    /// Utterances laid end to end, each as it sounds alone: gaps (0 in `mask`, at least 4 frames wide) are silent.
+    /// Waveform of utterances laid end to end, each as it sounds alone: gaps (0 in `mask`, at least 4 frames wide) are silent.
     ///
     /// # Shapes
     /// - log_mel: `[frames, n_mels]`; mask: `[frames, 1]`, f32
     /// - output: `[frames * hop]`, f32
     pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {
-        self.sound(&log_mel.unsqueeze(0), Some(mask)).squeeze_dim(0)
+        self.generate(&log_mel.unsqueeze(0), Some(mask)).squeeze_dim(0)
     }
 
     /// `log_mel`: `[frames, n_mels]`, natural logarithm of magnitudes, not normalised → samples.
@@ -74,7 +75,7 @@ impl Vocoder {
         Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
     }
 
-    fn sound(&self, log_mel: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn generate(&self, log_mel: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let (mean, deviation) = USUAL_MEL;
         let mel = ((log_mel - mean) / deviation).to_kind(self.kind);
         let narrow = mask.map(|mask| mask.to_kind(self.kind));

@@ -11,6 +11,7 @@ const MOMENTUM: f64 = 0.99;
 /// Multiplicative updates after the pseudo-inverse: enough to empty the bins that it left negative.
 const REFINEMENTS: usize = 20;
 
+/// A vocoder that needs no training.
 pub struct GriffinLim {
     /// `[n_mels, bins]` and its pseudo-inverse.
     filters: Tensor,

@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 /// fades instead of being divided by nothing.
 const LEAST_ENVELOPE: f64 = 1e-2;
 
+/// Inverse STFT with a fixed window and hop.
 pub struct Istft {
     /// `[n_fft]`, Hann, periodic.
     window: Tensor,

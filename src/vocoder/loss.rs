@@ -1,7 +1,7 @@
-//! What the two sides of the duel minimise: hinge losses, feature matching, and distances of log-mel frames. As in Vocos,
+//! Losses of generator and discriminators: hinge losses, feature matching, and distances of log-mel frames. As in Vocos,
 //! with mel frames at several resolutions as in DAC.
 
-use super::discriminators::Logits;
+use super::discriminators::DiscriminatorOutput;
 use crate::feed::MelExtractor;
 use host::config::{self, Config};
 use tch::{Device, Kind, Tensor};
@@ -27,33 +27,37 @@ impl MelDistance {
     }
 
     /// Waves `[batch, samples]` → 0-d.
-    pub fn between(&self, made: &Tensor, recorded: &Tensor) -> Tensor {
-        let of = |scale: &MelExtractor| distance(&scale.log_mel(made), &scale.log_mel(recorded));
+    pub fn between(&self, generated: &Tensor, real: &Tensor) -> Tensor {
+        let of = |scale: &MelExtractor| distance(&scale.log_mel(generated), &scale.log_mel(real));
         mean(self.scales.iter().map(of).collect())
     }
 }
 
-/// How far the discriminators' scores are from at least 1 for recordings and at most -1 for what was made, for each of the two.
-pub fn of_judges(recorded: &[Logits], made: &[Logits]) -> [Tensor; 2] {
-    let doubt = |logits: &[Logits], sign: f64| mean(logits.iter().map(|v| hinge(&v.score, sign)).collect());
-    [doubt(recorded, 1.0), doubt(made, -1.0)]
+/// Hinge loss of the discriminators on real and on generated speech: how far their logits are from at least 1 and at most
+/// -1.
+pub fn discriminator(real: &[DiscriminatorOutput], generated: &[DiscriminatorOutput]) -> [Tensor; 2] {
+    [mean_hinge(real, 1.0), mean_hinge(generated, -1.0)]
 }
 
-/// How far what was made is from a score of at least 1.
-pub fn adversarial(made: &[Logits]) -> Tensor {
-    mean(made.iter().map(|verdict| hinge(&verdict.score, 1.0)).collect())
+/// Hinge loss of the generator: how far the logits of generated speech are from at least 1.
+pub fn adversarial(generated: &[DiscriminatorOutput]) -> Tensor {
+    mean_hinge(generated, 1.0)
 }
 
-/// Distance of what the discriminators see in the one from what they see in the other; of each discriminator the sum over its layers.
-pub fn features(made: &[Logits], recorded: &[Logits]) -> Tensor {
-    let of_judge = |(made, recorded): (&Logits, &Logits)| {
-        made.features.iter().zip(&recorded.features).map(|(a, b)| distance(a, b)).sum::<Tensor>()
+/// Distance between the discriminators' feature maps of generated and of real speech, summed over the layers of each.
+pub fn feature_matching(generated: &[DiscriminatorOutput], real: &[DiscriminatorOutput]) -> Tensor {
+    let of_one = |(generated, real): (&DiscriminatorOutput, &DiscriminatorOutput)| {
+        generated.features.iter().zip(&real.features).map(|(a, b)| distance(a, b)).sum::<Tensor>()
     };
-    mean(made.iter().zip(recorded).map(of_judge).collect())
+    mean(generated.iter().zip(real).map(of_one).collect())
 }
 
-fn hinge(score: &Tensor, sign: f64) -> Tensor {
-    (score.to_kind(Kind::Float) * -sign + 1.0).relu().mean(Kind::Float)
+fn mean_hinge(outputs: &[DiscriminatorOutput], sign: f64) -> Tensor {
+    mean(outputs.iter().map(|output| hinge(&output.logits, sign)).collect())
+}
+
+fn hinge(logits: &Tensor, sign: f64) -> Tensor {
+    (logits.to_kind(Kind::Float) * -sign + 1.0).relu().mean(Kind::Float)
 }
 
 fn distance(a: &Tensor, b: &Tensor) -> Tensor {

@@ -1,8 +1,8 @@
 //! The vocoder: log-mel frames to waveform. Vocos (Siuzdak 2023, arXiv 2306.00814): the network works at the rate of
 //! frames and an inverse STFT does the rest, so speaking costs little even on a CPU.
 //!
-//! It is trained as a duel: the generator brings mel frames back to sound, the discriminators learn to tell that sound from
-//! recordings, and the generator learns from what they notice.
+//! Training is adversarial: the generator turns mel frames into waveforms, the discriminators learn to tell generated from
+//! real ones, and the generator learns from their logits and feature maps.
 
 mod adversarial;
 mod discriminators;

@@ -1,4 +1,4 @@
-//! The duel on the CPU: who learns from what, what segments hold, and one signal learned by heart.
+//! The adversarial step on the CPU: which weights learn from which loss, what segments hold, and one signal overfitted.
 
 use super::*;
 use crate::feed::MelExtractor;
@@ -23,7 +23,7 @@ fn config() -> Config {
     config
 }
 
-/// Generator's store, discriminators' store, and the two.
+/// The generator's store, the discriminators' store, and the step that trains both.
 fn adversarial(config: &Config, device: Device) -> (VarStore, VarStore, AdversarialStep) {
     tch::set_num_threads(1); // tests run side by side, and these tensors are tiny
     tch::manual_seed(1);
@@ -54,12 +54,12 @@ fn gradients(store: &VarStore) -> Vec<(String, Tensor)> {
 }
 
 #[test]
-fn every_parameter_of_both_sides_gets_a_gradient() {
+fn every_parameter_of_generator_and_discriminators_gets_a_gradient() {
     let config = config();
     let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
     let losses = adversarial.backward(&samples, &log_mel, &weight(1.0));
-    assert_eq!(losses.size(), [AdversarialStep::NAMES.len() as i64]);
+    assert_eq!(losses.size(), [AdversarialStep::LOSS_NAMES.len() as i64]);
     assert!(!losses.requires_grad());
     for (name, gradient) in gradients(&generator).into_iter().chain(gradients(&discriminators)) {
         let largest = gradient.abs().max().double_value(&[]);
@@ -68,16 +68,16 @@ fn every_parameter_of_both_sides_gets_a_gradient() {
 }
 
 #[test]
-fn neither_side_changes_the_gradients_of_the_other() {
+fn neither_step_changes_the_gradients_of_the_other() {
     let config = config();
     let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
     let waves = samples.view([1, -1]);
-    let made = adversarial.generator.forward(&log_mel.unsqueeze(0));
-    let (recorded, _) = adversarial.teach_discriminators(&waves, &made.detach(), &weight(1.0));
+    let generated = adversarial.generator.forward(&log_mel.unsqueeze(0));
+    let (real, _) = adversarial.discriminator_step(&waves, &generated.detach(), &weight(1.0));
     assert!(named_parameters(&generator).iter().all(|(_, tensor)| !tensor.grad().defined()));
     let before = gradients(&discriminators);
-    let _ = adversarial.teach_generator(&waves, &made, &recorded, &weight(1.0));
+    let _ = adversarial.generator_step(&waves, &generated, &real, &weight(1.0));
     for ((name, before), (_, after)) in before.iter().zip(gradients(&discriminators)) {
         assert_eq!(before, &after, "{name} learned from the generator's loss");
     }
@@ -126,21 +126,21 @@ fn segments_are_stretches_of_the_batch() {
 }
 
 #[test]
-fn judges_see_each_wave_alone() {
+fn discriminators_see_each_wave_alone() {
     let config = config();
     let (_, _, adversarial) = adversarial(&config, Device::Cpu);
     let waves = Tensor::randn([3, 1000], ON_CPU);
     let together = adversarial.discriminators.forward(&waves);
     let alone = adversarial.discriminators.forward(&waves.narrow(0, 1, 1));
     for (together, alone) in together.iter().zip(&alone) {
-        for (a, b) in together.features.iter().zip(&alone.features).chain([(&together.score, &alone.score)]) {
+        for (a, b) in together.features.iter().zip(&alone.features).chain([(&together.logits, &alone.logits)]) {
             let rows = b.size()[0];
             assert!((a.narrow(0, rows, rows) - b).abs().max().double_value(&[]) < 1e-5);
         }
     }
 }
 
-/// In a step of mixed precision both sides' weights are cast together, before the discriminators learn and are held.
+/// In a step of mixed precision all weights are cast together, before the discriminators learn and are frozen.
 #[test]
 fn weights_that_are_cast_together_learn_the_same() {
     tch::set_num_threads(1);
@@ -167,7 +167,7 @@ fn weights_that_are_cast_together_learn_the_same() {
 }
 
 #[test]
-fn one_signal_can_be_learned_by_heart() {
+fn one_signal_can_be_overfitted() {
     let config = config();
     let (generator, discriminators, adversarial) = adversarial(&config, Device::Cpu);
     let (samples, log_mel) = signal(&config);
@@ -232,7 +232,7 @@ fn a_captured_pass_draws_new_segments_at_each_replay() {
     let adversarial = AdversarialStep::new(&generator, &discriminators, &config, Kind::BFloat16);
     let (samples, log_mel) = signal(&config);
     let (samples, log_mel) = (samples.to_device(gpu), log_mel.to_device(gpu));
-    let losses = Tensor::zeros([AdversarialStep::NAMES.len() as i64], (Kind::Float, gpu));
+    let losses = Tensor::zeros([AdversarialStep::LOSS_NAMES.len() as i64], (Kind::Float, gpu));
     let parameters: Vec<Tensor> =
         [&generator, &discriminators].iter().flat_map(|store| store.trainable_variables()).collect();
     let pass = || {

@@ -187,6 +187,8 @@ fn what_is_here_is_listed() {
     assert_eq!(server.get("/v1/models/myxtts").json()["object"], "model");
     assert_eq!(server.get("/v1/models/other").code(), "model_not_found");
     assert_eq!(server.get("/elsewhere").code(), "not_found");
+    let forbidden = call(&server.address, &request("DELETE", "/v1/voices/someone", &[], b"")).finish();
+    assert_eq!(forbidden.code(), "uploads_off");
     assert_eq!(server.get(SPEECH).code(), "method_not_allowed");
     let speak = |voice: Value| server.speak(&json!({ "input": "A fox.", "voice": voice }));
     assert!(speak("anna".into()).body != speak("default".into()).body);
@@ -202,7 +204,10 @@ fn what_is_here_is_listed() {
     let metrics = server.get("/metrics").text();
     for wanted in [
         "myxtts_requests_total{route=\"/v1/audio/speech\",code=\"200\"} 4",
-        "myxtts_requests_total{route=\"other\",code=\"404\"}",
+        "myxtts_requests_total{route=\"/v1/models/{id}\",code=\"200\"} 1",
+        "myxtts_requests_total{route=\"/v1/models/{id}\",code=\"404\"} 1",
+        "myxtts_requests_total{route=\"/v1/voices/{id}\",code=\"403\"} 1",
+        "myxtts_requests_total{route=\"other\",code=\"404\"} 1",
         "myxtts_first_audio_seconds_count 4",
         "myxtts_real_time_factor_count 4",
         "myxtts_queue_depth 0",

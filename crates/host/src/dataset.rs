@@ -117,7 +117,7 @@ pub fn prepare(
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, refused) = fitting(train, config, "training")?;
-    let (mut validation, _) = fitting(validation, &config.unchanged(), "validation")?;
+    let (mut validation, _) = fitting(validation, &config.without_augmentation(), "validation")?;
     if train.lengths().is_empty() {
         let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
         return Err(hinted("no clip is left to train on", hint));

@@ -4,11 +4,12 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine → config telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! error rng machine catch_panic → config telemetry simulate → corpus text audio → cache → loader → dataset → tools
 //! ```
 
 pub mod audio;
 pub mod cache;
+mod catch_panic;
 pub mod config;
 pub mod corpus;
 pub mod dataset;
@@ -20,3 +21,5 @@ pub mod simulate;
 pub mod telemetry;
 pub mod text;
 pub mod tools;
+
+pub use catch_panic::catch_panic;

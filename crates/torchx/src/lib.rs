@@ -35,6 +35,6 @@ pub use graph::{Graph, Pool};
 pub use host::HostBytes;
 pub use kernel::{Arg, Kernel};
 pub use named::named_parameters;
-pub use narrow::{Narrowed, narrowed};
-pub use panic::{catch, exit_now};
+pub use narrow::{Narrowed, narrowed, product, with_products};
+pub use panic::{exception, exit_now};
 pub use stream::{Event, Stream, StreamGuard};

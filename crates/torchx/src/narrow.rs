@@ -11,7 +11,9 @@ use crate::error::Error;
 use crate::ffi::{check, raw, raws, torchx_narrow};
 
 thread_local! {
-    /// By where the parameter lies, which is what a layer and an optimizer have in common.
+    /// Weights of products in the network that is being built, while somebody asks for them.
+    static PRODUCTS: RefCell<Option<Vec<Tensor>>> = RefCell::default();
+    /// Narrow copies, by where the parameter lies, which is what a layer and an optimizer have in common.
     static COPIES: RefCell<HashMap<usize, Tensor>> = RefCell::default();
 }
 
@@ -55,9 +57,37 @@ pub fn narrowed(param: &Tensor, kind: Kind) -> Tensor {
     copy.unwrap_or_else(|| param.to_kind(kind))
 }
 
+/// Declares the weight of a matrix product or convolution, which a layer uses in the kind of its input: such weights may be
+/// kept narrow where nothing is trained. Kernels and norms want theirs as they are.
+pub fn product(weight: Tensor) -> Tensor {
+    PRODUCTS.with_borrow_mut(|products| products.iter_mut().for_each(|list| list.push(weight.shallow_clone())));
+    weight
+}
+
+/// Builds a network, and returns the weights that its layers declared as those of products beside it.
+pub fn with_products<T>(build: impl FnOnce() -> T) -> (T, Vec<Tensor>) {
+    let before = PRODUCTS.replace(Some(Vec::new()));
+    let built = build();
+    (built, PRODUCTS.replace(before).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn products_are_those_of_the_network_that_is_being_built() {
+        let weight = |values: &[f32]| Tensor::from_slice(values);
+        let ((), none) = with_products(|| ());
+        let (outer, products) = with_products(|| {
+            let ((), inner) = with_products(|| drop(product(weight(&[1.0]))));
+            assert_eq!(inner, [weight(&[1.0])]);
+            product(weight(&[2.0]))
+        });
+        assert!(none.is_empty() && products == [outer]);
+        let _ = product(weight(&[3.0])); // nobody asks
+        assert!(PRODUCTS.with_borrow(Option::is_none));
+    }
 
     fn drawn(shape: &[i64]) -> Tensor {
         Tensor::randn(shape, (Kind::Float, Device::Cpu)).set_requires_grad(true)

@@ -152,7 +152,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
     let block = allocate(device)(layout.bytes).map_err(anyhow::Error::msg)?;
     let first = plan(data.train.lengths(), &data.budget, config.training.seed, 0).swap_remove(0);
     let host = data.train.batch(&first, &layout, block, [0, 0, 0])?;
-    torchx::catch(|| -> Result<Spread> {
+    crate::catch(|| -> Result<Spread> {
         let staged = block_tensor(&*host.block).to_device(device);
         let once = || -> Result<f64> {
             let (_, span) = Interval::of(device, || {
@@ -175,7 +175,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
 pub fn drain(context: &RunContext, seconds: f64) -> Result<DrainTimes> {
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
-    let mut take = || torchx::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten();
+    let mut take = || crate::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten();
     let ahead = context.config.data.prefetch_depth() + context.config.data.pipeline_buffer_size;
     for _ in 0..WARM_UP_BATCHES + ahead {
         take()?.arrived.wait()?;
@@ -204,7 +204,7 @@ pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<StepW
     let mut input = None;
     let mut step = || -> Result<f64> {
         let start = Instant::now();
-        torchx::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten()?.arrived.wait()?;
+        crate::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten()?.arrived.wait()?;
         let waited = ms(start.elapsed());
         std::thread::sleep(Duration::from_secs_f64(step_ms / 1e3));
         Ok(waited)

@@ -5,7 +5,7 @@ use crate::feed::{Event, Feed, MelStats, Purpose};
 use crate::model::Voice;
 use crate::run::{RunContext, start_feed};
 use crate::tools::timeline::{TimeAxis, Timeline};
-use crate::train::{Done, MemoryMonitor, MemoryUsage, StageTimes, Start, Step, StepTimes, begin_voice, gpu_sampler};
+use crate::train::{Done, MemoryMonitor, MemoryUsage, StageTimes, RunStart, Step, StepTimes, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::loader::Position;
 use host::machine::ThreadClock;
@@ -46,7 +46,7 @@ pub struct ObservedSteps {
 impl<'a> Pipeline<'a> {
     /// Network, feed and the first step; and when that was done, in seconds since the start of the program.
     pub fn start(context: &'a RunContext) -> Result<(Self, f64)> {
-        let (step, state) = torchx::catch(|| begin_voice(context, &Start::Fresh))??;
+        let (step, state) = crate::catch(|| begin_voice(context, &RunStart::Fresh))??;
         let feed = start_feed(context, Position::default(), state.mel_stats, Purpose::Voice)?;
         let mut pipeline = Pipeline { context, step, feed: Some(feed), number: 0 };
         pipeline.run(1)?;

@@ -4,7 +4,8 @@
 
 use super::codec::Codec;
 use super::mono::Mono;
-use super::{Error, Waveform, quiet};
+use super::{Error, Waveform};
+use crate::catch_panic;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -33,8 +34,8 @@ pub fn decode_bytes(bytes: Vec<u8>, name: &str, seconds: f64) -> Result<(Wavefor
 }
 
 fn guarded(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
-    quiet::catch(|| decode_source(source, path, seconds))
-        .unwrap_or_else(|| Err(Error::Damaged { path: path.into(), what: "its decoder failed on it".into() }))
+    catch_panic(|_| true, || decode_source(source, path, seconds))
+        .unwrap_or_else(|_| Err(Error::Damaged { path: path.into(), what: "its decoder failed on it".into() }))
 }
 
 fn decode_source(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {

@@ -10,7 +10,6 @@ mod mono;
 mod opus;
 mod pcm;
 mod plain;
-mod quiet;
 mod resample;
 mod sample;
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Config {
     }
 
     /// This config without augmentation: held-out speech is taken as it is.
-    pub fn unchanged(&self) -> Config {
+    pub fn without_augmentation(&self) -> Config {
         let mut config = self.clone();
         config.data.without_augmentation();
         config

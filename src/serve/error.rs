@@ -1,53 +1,56 @@
-//! Why a request is not answered as asked, in the form that OpenAI's clients read.
+//! Errors of requests, in the form that OpenAI's clients read.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use host::error::Explained;
 use serde_json::json;
 
 /// Seconds after which a client that was turned away may try again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
+/// An error that a client is answered with.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct ApiError {
     pub status: StatusCode,
-    /// A word for programs.
+    /// Word for programs.
     code: &'static str,
-    /// The field that is wrong.
+    /// Field of the request that is wrong.
     param: Option<&'static str>,
     message: String,
 }
 
-impl Refusal {
+impl ApiError {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Refusal { status, code, param: None, message: message.into() }
+        ApiError { status, code, param: None, message: message.into() }
     }
 
     /// A request that can never be answered, whatever the server does.
     pub fn bad(param: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Refusal { param: Some(param), ..Refusal::new(StatusCode::BAD_REQUEST, code, message) }
+        ApiError { param: Some(param), ..ApiError::new(StatusCode::BAD_REQUEST, code, message) }
     }
 
-    /// What the voice says about its input: a fact, and perhaps a hint.
+    /// What the voice says about its input, hints included.
     pub fn of_input(param: &'static str, error: &anyhow::Error) -> Self {
-        Refusal::bad(param, "invalid_value", format!("{error:#}").replace("\nhint: ", "; "))
+        let Explained { fact, hints } = Explained::of(error.as_ref());
+        ApiError::bad(param, "invalid_value", [fact].into_iter().chain(hints).collect::<Vec<_>>().join("; "))
     }
 
     pub fn full() -> Self {
         let message = "as many requests wait as may; try again soon";
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
     }
 
     pub fn draining() -> Self {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is stopping")
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is stopping")
     }
 
     pub fn timeout(seconds: u64) -> Self {
         let message = format!("the speech was not ready within {seconds} s");
-        Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
     }
 
     pub fn internal(message: impl Into<String>) -> Self {
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
     fn kind(&self) -> &'static str {
@@ -60,10 +63,10 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = json!({ "message": self.message, "type": self.kind(), "param": self.param, "code": self.code });
-        let mut response = (self.status, super::answer(&json!({ "error": error }))).into_response();
+        let mut response = (self.status, super::json_response(&json!({ "error": error }))).into_response();
         let headers = response.headers_mut();
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);

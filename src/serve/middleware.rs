@@ -1,37 +1,36 @@
-//! What every request passes: counting, the bearer token, pages of other sites.
+//! Middleware of every request: metrics, cross-origin headers, the bearer token.
 
-use super::App;
-use super::refusal::Refusal;
-use axum::extract::{Request, State};
+use super::AppState;
+use super::error::ApiError;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
-/// Counted by these names, so that made-up paths make no new ones.
-const ROUTES: [&str; 6] = ["/v1/audio/speech", "/v1/voices", "/v1/models", "/metrics", "/healthz", "/"];
+/// Route of requests to paths that are none.
+const NO_ROUTE: &str = "other";
 
-/// Counts answers, and lets pages of the sites that are allowed read them.
-pub async fn watch(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let route = ROUTES.into_iter().find(|&route| path == route).unwrap_or("other");
+/// Counts answers by route, so that made-up paths make no new counters, and lets pages of allowed sites read them.
+pub async fn count_and_allow_origin(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
     let origin = allowed_origin(&app, request.headers());
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
     let mut response = if preflight { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
     if let Some(origin) = origin {
-        allow(&mut response, origin);
+        allow_origin(&mut response, origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    app.metrics.answered(route, response.status().as_u16());
+    app.metrics.answered(route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str), response.status().as_u16());
     response
 }
 
-fn allowed_origin(app: &App, headers: &HeaderMap) -> Option<HeaderValue> {
+fn allowed_origin(app: &AppState, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     app.settings.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()).then(|| origin.clone())
 }
 
-fn allow(response: &mut Response, origin: HeaderValue) {
+fn allow_origin(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("origin"));
@@ -40,11 +39,12 @@ fn allow(response: &mut Response, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-sample-rate, retry-after"));
 }
 
-pub async fn require_token(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// Refuses requests without the server's token, where it has one.
+pub async fn require_token(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
     match &app.settings.token {
         Some(token) if !carries(request.headers(), token) => {
             let message = "a bearer token is needed: `Authorization: Bearer …`";
-            Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
+            ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
         }
         _ => next.run(request).await,
     }

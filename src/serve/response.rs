@@ -1,7 +1,7 @@
-//! What is spoken, on its way to the client: whole, as it comes, or as events.
+//! Answers of speech: whole, as a stream of bytes, or as events.
 
-use super::refusal::Refusal;
-use super::worker::Piece;
+use super::error::ApiError;
+use super::worker::Chunk;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 
 const SAMPLE_RATE: HeaderName = HeaderName::from_static("x-sample-rate");
 
-/// How the client wants it.
+/// How speech goes to the client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Delivery {
+pub enum DeliveryMode {
     /// With its length, when all is spoken.
     Whole,
     /// Bytes as they are spoken.
@@ -28,33 +28,37 @@ pub enum Delivery {
     Events,
 }
 
-/// What the answer is to be.
+/// Form of an answer: encoding, rate and delivery.
 #[derive(Clone, Copy, Debug)]
-pub struct Form {
+pub struct ResponseForm {
     pub format: Format,
     pub rate_hz: u32,
-    pub delivery: Delivery,
+    pub delivery: DeliveryMode,
 }
 
-/// Answers with `pieces`, which come at `spoken_hz`. Waits for the first sound, so that what cannot be spoken is refused
+/// Answers with `chunks`, which come at `spoken_hz`. Waits for the first sound, so that what cannot be spoken is refused
 /// with a status of its own.
-pub async fn respond(mut pieces: mpsc::Receiver<Piece>, spoken_hz: u32, form: Form) -> Result<Response, Refusal> {
-    let (samples, last) = next(&mut pieces).await?;
-    let sound = Sound::new(spoken_hz, form)?;
+pub async fn respond(
+    mut chunks: mpsc::Receiver<Chunk>,
+    spoken_hz: u32,
+    form: ResponseForm,
+) -> Result<Response, ApiError> {
+    let (samples, last) = next(&mut chunks).await?;
+    let encoder = ChunkEncoder::new(spoken_hz, form)?;
     let body = match form.delivery {
-        Delivery::Whole => Body::from(whole(pieces, sound, samples, last).await?),
-        Delivery::Stream => Body::new(Stream::new(pieces, sound, false, &samples, last)),
-        Delivery::Events => Body::new(Stream::new(pieces, sound, true, &samples, last)),
+        DeliveryMode::Whole => Body::from(whole(chunks, encoder, samples, last).await?),
+        DeliveryMode::Stream => Body::new(Stream::new(chunks, encoder, false, &samples, last)),
+        DeliveryMode::Events => Body::new(Stream::new(chunks, encoder, true, &samples, last)),
     };
     let (mime, rate) = (form.mime_type(), form.rate_hz.to_string());
     let headers = [(header::CONTENT_TYPE, mime), (SAMPLE_RATE, &rate), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }
 
-impl Form {
+impl ResponseForm {
     fn mime_type(self) -> &'static str {
         match (self.delivery, self.format) {
-            (Delivery::Events, _) => "text/event-stream",
+            (DeliveryMode::Events, _) => "text/event-stream",
             (_, Format::Wav) => "audio/wav",
             (_, Format::Flac) => "audio/flac",
             (_, Format::Raw) => "audio/pcm",
@@ -62,50 +66,50 @@ impl Form {
     }
 }
 
-async fn next(pieces: &mut mpsc::Receiver<Piece>) -> Result<(Vec<f32>, bool), Refusal> {
-    match pieces.recv().await {
-        Some(Piece::Sound { samples, last }) => Ok((samples, last)),
-        Some(Piece::Refused(refusal)) => Err(refusal),
-        None => Err(Refusal::internal("the voice stopped speaking")),
+async fn next(chunks: &mut mpsc::Receiver<Chunk>) -> Result<(Vec<f32>, bool), ApiError> {
+    match chunks.recv().await {
+        Some(Chunk::Audio { samples, last }) => Ok((samples, last)),
+        Some(Chunk::Failed(refusal)) => Err(refusal),
+        None => Err(ApiError::internal("the voice stopped speaking")),
     }
 }
 
 /// Encoded as it comes: half the memory of samples.
 async fn whole(
-    mut pieces: mpsc::Receiver<Piece>,
-    mut sound: Sound,
+    mut chunks: mpsc::Receiver<Chunk>,
+    mut encoder: ChunkEncoder,
     mut samples: Vec<f32>,
     mut last: bool,
-) -> Result<Bytes, Refusal> {
-    let mut file = sound.encoder.start();
-    file.extend(sound.encode(&samples, last));
+) -> Result<Bytes, ApiError> {
+    let mut file = encoder.file.start();
+    file.extend(encoder.encode(&samples, last));
     while !last {
-        (samples, last) = next(&mut pieces).await?;
-        file.extend(sound.encode(&samples, last));
+        (samples, last) = next(&mut chunks).await?;
+        file.extend(encoder.encode(&samples, last));
     }
-    let header = sound.encoder.header();
+    let header = encoder.file.header();
     file[..header.len()].copy_from_slice(&header);
     Ok(file.into())
 }
 
-/// Samples to bytes, at the rate and in the format that is wanted.
-struct Sound {
+/// Encodes chunks of samples at the rate and in the format that is wanted.
+struct ChunkEncoder {
     converter: Converter,
-    encoder: Encoder,
+    file: Encoder,
 }
 
-impl Sound {
-    fn new(spoken_hz: u32, form: Form) -> Result<Self, Refusal> {
+impl ChunkEncoder {
+    fn new(spoken_hz: u32, form: ResponseForm) -> Result<Self, ApiError> {
         let converter = Converter::new(spoken_hz, form.rate_hz);
-        let converter = converter.map_err(|error| Refusal::of_input("sample_rate", &error.into()))?;
-        Ok(Sound { converter, encoder: Encoder::new(form.format, form.rate_hz) })
+        let converter = converter.map_err(|error| ApiError::of_input("sample_rate", &error.into()))?;
+        Ok(ChunkEncoder { converter, file: Encoder::new(form.format, form.rate_hz) })
     }
 
     fn encode(&mut self, samples: &[f32], last: bool) -> Vec<u8> {
-        let mut bytes = self.encoder.push(&self.converter.push(samples));
+        let mut bytes = self.file.push(&self.converter.push(samples));
         if last {
-            bytes.extend(self.encoder.push(&self.converter.finish()));
-            bytes.extend(self.encoder.finish());
+            bytes.extend(self.file.push(&self.converter.finish()));
+            bytes.extend(self.file.finish());
         }
         bytes
     }
@@ -114,17 +118,17 @@ impl Sound {
 /// The body of an answer that is still being spoken. Where it is cut, the connection breaks: an end in good order would
 /// pass for the whole.
 struct Stream {
-    pieces: mpsc::Receiver<Piece>,
-    sound: Sound,
+    chunks: mpsc::Receiver<Chunk>,
+    encoder: ChunkEncoder,
     events: bool,
     first: Option<Bytes>,
     over: bool,
 }
 
 impl Stream {
-    fn new(pieces: mpsc::Receiver<Piece>, sound: Sound, events: bool, samples: &[f32], last: bool) -> Self {
-        let mut stream = Stream { pieces, sound, events, first: None, over: last };
-        let first = [stream.sound.encoder.start(), stream.sound.encode(samples, last)].concat();
+    fn new(chunks: mpsc::Receiver<Chunk>, encoder: ChunkEncoder, events: bool, samples: &[f32], last: bool) -> Self {
+        let mut stream = Stream { chunks, encoder, events, first: None, over: last };
+        let first = [stream.encoder.file.start(), stream.encoder.encode(samples, last)].concat();
         stream.first = Some(stream.wrap(first));
         stream
     }
@@ -155,14 +159,14 @@ impl hyper::body::Body for Stream {
         if self.over {
             return Poll::Ready(None);
         }
-        let piece = ready!(self.pieces.poll_recv(context));
-        Poll::Ready(Some(match piece {
-            Some(Piece::Sound { samples, last }) => {
+        let chunk = ready!(self.chunks.poll_recv(context));
+        Poll::Ready(Some(match chunk {
+            Some(Chunk::Audio { samples, last }) => {
                 self.over = last;
-                let bytes = self.sound.encode(&samples, last);
+                let bytes = self.encoder.encode(&samples, last);
                 Ok(Frame::data(self.wrap(bytes)))
             }
-            Some(Piece::Refused(_)) | None => {
+            Some(Chunk::Failed(_)) | None => {
                 self.over = true;
                 Err(io::Error::other("cut before its end"))
             }
