@@ -17,7 +17,7 @@ pub enum Error {
     Invalid {
         origin: Origin,
         #[source]
-        wrong: Wrong,
+        wrong: Box<Wrong>,
     },
 }
 
@@ -46,7 +46,7 @@ pub enum Origin {
 
 impl Error {
     pub(super) fn invalid(origin: Origin, wrong: impl Into<Wrong>) -> Self {
-        Self::Invalid { origin, wrong: wrong.into() }
+        Self::Invalid { origin, wrong: Box::new(wrong.into()) }
     }
 }
 
