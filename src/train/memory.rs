@@ -3,7 +3,7 @@
 use crate::feed::{Caps, Feed, OnDataDevice, Role, Roles};
 use host::config::Config;
 use host::error::{Hint, WithHint};
-use host::machine::mib;
+use host::machine::{MIB, mib};
 use host::telemetry::leak::{LeakDetector, LeakSettings, MemoryGrowth, host_bytes};
 use std::fmt;
 use tch::Device;
@@ -30,7 +30,7 @@ pub struct MemoryUsage {
 impl MemoryMonitor {
     pub fn new(roles: Roles, caps: Caps) -> Self {
         let detector = |name, role, device: Device| {
-            let limit = caps.of(role).map(|mib| mib << 20).or_else(|| total_bytes(device));
+            let limit = caps.of(role).map(|mib| mib * MIB).or_else(|| total_bytes(device));
             device.is_cuda().then(|| (Some(role), LeakDetector::new(name, limit, LeakSettings::DEVICE)))
         };
         let data = if caps.shared { None } else { detector("data", Role::Data, roles.data) };

@@ -8,7 +8,7 @@ use crate::model::Voice;
 use crate::run::{RunContext, batch_on, start_feed};
 use host::cache::durations::{self, Aligned};
 use host::config::{self, Config};
-use host::dataset::{Known, Prepared, prepare};
+use host::dataset::{KnownTokenizer, TrainingData, prepare};
 use host::loader::{Dataset, Position, plan};
 use host::tools::sample_corpus;
 use indicatif::ProgressBar;
@@ -47,20 +47,20 @@ impl Case {
         Case { _dir: dir, config }
     }
 
-    fn prepare(&self, durations: config::Durations) -> Prepared {
+    fn prepare(&self, durations: config::Durations) -> TrainingData {
         let mut config = self.config.clone();
         config.data.durations = durations;
-        prepare(&config, Known::Nothing, &|_| (), &NEVER).unwrap()
+        prepare(&config, KnownTokenizer::Nothing, &|_| (), &NEVER, &host::simulate::Hook::NONE).unwrap()
     }
 
-    fn context<'a>(&'a self, data: &'a Prepared, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
+    fn context<'a>(&'a self, data: &'a TrainingData, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
         let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-        let (began, delays) = (Instant::now(), Default::default());
-        RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, delays }
+        let (began, hook) = (Instant::now(), &host::simulate::Hook::NONE);
+        RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, hook }
     }
 
     /// What a voice finds in all clips, written into the cache.
-    fn align(&self, data: &Prepared, voice: &Voice) -> Vec<Aligned> {
+    fn align(&self, data: &TrainingData, voice: &Voice) -> Vec<Aligned> {
         let (mut aligned, bar) = (Vec::new(), ProgressBar::hidden());
         for train in [&data.train].into_iter().chain(&data.validation) {
             let part = data.with(train.clone(), data.budget);
@@ -71,7 +71,7 @@ impl Case {
         aligned
     }
 
-    fn voice(&self, data: &Prepared) -> (VarStore, Voice) {
+    fn voice(&self, data: &TrainingData) -> (VarStore, Voice) {
         let store = VarStore::new(Device::Cpu);
         let tokenizer = &data.tokenizer;
         let (vocabulary, languages) = (tokenizer.vocab_size(), tokenizer.languages().len());
@@ -79,7 +79,7 @@ impl Case {
         (store, voice)
     }
 
-    fn features(&self, data: &Prepared) -> Features {
+    fn features(&self, data: &TrainingData) -> Features {
         let layout = Arc::new(data.train.layout(&data.budget));
         Features::new(&self.config, layout, STATS, Purpose::Voice, Device::Cpu).unwrap()
     }

@@ -139,7 +139,8 @@ fn what_needs_no_tensor_depends_on_no_libtorch() {
     for name in ["host", "cli"] {
         let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
         let dependencies = manifest.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default());
-        let wrong: Vec<&str> = dependencies.filter(|name| ["tch", "torchx", "torch-sys", "myxtts"].contains(name)).collect();
+        let wrong: Vec<&str> =
+            dependencies.filter(|name| ["tch", "torchx", "torch-sys", "myxtts"].contains(name)).collect();
         assert!(wrong.is_empty(), "{name} depends on {wrong:?}");
     }
 }
@@ -156,7 +157,9 @@ fn an_import_upwards_or_sideways_is_found() {
     assert_eq!(found("config/mod.rs", "use crate::{telemetry::{a, b}, config::x};"), 1);
     assert_eq!(found("config/mod.rs", "// crate::cache\n#[cfg(test)]\nmod tests {\n use crate::cache;\n}"), 0);
     assert_eq!(found("attic/mod.rs", ""), 1);
-    let plan = floor_plan("## How it is laid out\n```\nsrc/  the program\n  feed/ run.rs   words\n  train/  more\ndocs/\n  a/\n```");
+    let plan = floor_plan(
+        "## How it is laid out\n```\nsrc/  the program\n  feed/ run.rs   words\n  train/  more\ndocs/\n  a/\n```",
+    );
     assert_eq!(plan["src"], [vec!["feed".to_owned(), "run".into()], vec!["train".into()]]);
     assert_eq!(plan.len(), 1);
 }

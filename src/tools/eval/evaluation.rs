@@ -3,6 +3,7 @@
 use super::ClipFigures;
 use super::words::Errors;
 use host::telemetry::Spread;
+use host::telemetry::window::percentile;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -132,7 +133,7 @@ impl Measure {
             Of::Errors(of) => clips.iter().filter_map(of).sum::<Errors>().share(),
         };
         let worst = values.iter().copied().max_by(|a, b| self.badness(*a).total_cmp(&self.badness(*b)))?;
-        let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
+        let median = percentile(&values, 0.5);
         Some(FigureSummary { clips: spread.count, mean, median, worst, spread: spread.std() })
     }
 

@@ -3,8 +3,8 @@
 //! A stage is blamed for the time that the model device stood idle, not for being slow: what is hidden behind training
 //! costs nothing. Shares are of the time of a step, from the end of one to the end of the next.
 //!
-//! A new finding is a function in one of these files with its limit beside it, a row of the table in docs/diagnosis.md,
-//! and a planted problem in tests/diagnosis.rs.
+//! A new finding is a function in one of these files with its limit beside it, its call below, a planted problem in
+//! tests/diagnosis.rs, and a row of the table in docs/diagnosis.md.
 
 mod cores;
 mod corpus;
