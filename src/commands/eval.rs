@@ -67,7 +67,10 @@ fn choose(args: &Args, config: &Config) -> Result<EvaluationSet> {
     args.layout.set(&mut flags);
     let layout = corpus::Options::of(&Config::resolve(None, flags)?.data)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    EvaluationSet::of(config, &EvaluationOptions { data: args.data.as_deref(), layout, part: args.part, limit, clone: args.clone })
+    EvaluationSet::of(
+        config,
+        &EvaluationOptions { data: args.data.as_deref(), layout, part: args.part, limit, clone: args.clone },
+    )
 }
 
 fn print(report: &Evaluation, folder: &EvaluationFolder, pictures: &[PathBuf], as_json: bool) -> Result<()> {
@@ -128,7 +131,12 @@ impl Speech<'_> {
     }
 }
 
-fn compare(spoken: &[SpokenCase], folder: &EvaluationFolder, failures: &mut Vec<String>, stop: &AtomicBool) -> Option<Vec<EvaluatedClip>> {
+fn compare(
+    spoken: &[SpokenCase],
+    folder: &EvaluationFolder,
+    failures: &mut Vec<String>,
+    stop: &AtomicBool,
+) -> Option<Vec<EvaluatedClip>> {
     let bar = progress::bar(spoken.len() as u64, "comparing");
     let compared = eval::compare(spoken, folder, &|done| bar.set_position(done as u64), stop);
     bar.finish_and_clear();

@@ -2,7 +2,7 @@
 
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
-use crate::tools::bench_synth::{self, Report};
+use crate::tools::bench_synth::{self, SpeechFigures};
 use anyhow::Result;
 use clap::ValueEnum;
 use cli::bench::synth::Args;
@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(report: &bench_synth::SpeechFigures) -> String {
+fn table(report: &SpeechFigures) -> String {
     let [factor, first, batch] = bench_synth::goals(report);
     let verdict = |goal: Option<(String, bool)>| {
         goal.map_or("– | –".into(), |(goal, good)| format!("{goal} | {}", if good { "yes" } else { "no" }))

@@ -14,7 +14,7 @@ pub struct EvaluationOptions<'a> {
     pub data: Option<&'a Path>,
     /// How another corpus than the voice's own is to be read.
     pub layout: corpus::Options,
-    pub part: CorpusPart,
+    pub part: Part,
     pub limit: usize,
     /// Whether each is spoken after another recording of its speaker.
     pub clone: bool,
@@ -84,12 +84,12 @@ impl EvaluationCorpus {
         Ok(EvaluationCorpus { path: path.into(), layout, relation })
     }
 
-    fn choose(&self, corpus: Corpus, data: &Data, part: CorpusPart, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
+    fn choose(&self, corpus: Corpus, data: &Data, part: Part, notes: &mut Vec<String>) -> Result<Vec<Utterance>> {
         let (path, clips) = (self.path.display(), corpus.utterances.len());
         let held_out = match (part, self.relation) {
-            (CorpusPart::All, _) | (CorpusPart::Auto, Relation::Foreign | Relation::HeldOut) => false,
-            (CorpusPart::HeldOut, relation) => relation != Relation::HeldOut,
-            (CorpusPart::Auto, Relation::TrainedOn) => true,
+            (Part::All, _) | (Part::Auto, Relation::Foreign | Relation::HeldOut) => false,
+            (Part::HeldOut, relation) => relation != Relation::HeldOut,
+            (Part::Auto, Relation::TrainedOn) => true,
         };
         if !held_out {
             let heard = match self.relation {

@@ -4,9 +4,9 @@ mod devices;
 mod pipeline;
 mod times;
 
+pub use crate::feed::FeedTimes;
 pub use devices::{DeviceUse, KernelUse};
 pub use pipeline::{ObservedSteps, Pipeline};
-pub use crate::feed::FeedTimes;
 pub use times::{LoaderTimes, Steadiness};
 
 use super::timeline::Timeline;

@@ -1,11 +1,11 @@
 //! The training pipeline without the loop around it: steps are run, observed, traced or repeated, and nothing is saved.
 
 use super::times::{self, LoaderTimes, Steadiness};
-use crate::feed::{Event, Feed, MelStats, Purpose};
+use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose};
 use crate::model::Voice;
 use crate::run::{RunContext, start_feed};
 use crate::tools::timeline::{TimeAxis, Timeline};
-use crate::train::{Done, MemoryMonitor, MemoryUsage, StageTimes, RunStart, Step, StepTimes, begin_voice, gpu_sampler};
+use crate::train::{Done, MemoryMonitor, MemoryUsage, RunStart, StageTimes, Step, StepTimes, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::loader::Position;
 use host::machine::ThreadClock;

@@ -1,11 +1,9 @@
 //! Where the time of workers, feed and steps went.
 
-use crate::feed::Feed;
 use crate::train::Done;
 use host::loader::BatchTiming;
 use host::machine::Ran;
 use host::telemetry::Spread;
-use host::telemetry::clock::Snapshot;
 use host::telemetry::window::percentile;
 use serde::Serialize;
 use std::time::Duration;
