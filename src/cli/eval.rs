@@ -12,6 +12,7 @@ use crate::tools::eval::{
 use anyhow::{Context, Result, bail};
 use host::config::{Config, Overrides};
 use host::corpus;
+use host::error::Explained;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -107,7 +108,7 @@ impl Args {
     fn choose(&self, config: &Config) -> Result<Choice> {
         let mut flags = Overrides::default();
         self.layout.set(&mut flags);
-        let layout = corpus::Options::of(&Config::resolve(None, flags)?.data)?;
+        let layout = corpus::ReadOptions::of(&Config::resolve(None, flags)?.data)?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         Choice::of(config, &Wanted { data: self.data.as_deref(), layout, part: self.part, limit, clone: self.clone })
     }
@@ -184,6 +185,5 @@ fn compare(spoken: &[Spoken], folder: &Folder, failures: &mut Vec<String>, stop:
 
 /// A failure on one line; its hint would be repeated for every clip.
 fn told(case: &Case, error: &anyhow::Error) -> String {
-    let text = format!("{}: {error:#}", case.utterance.id);
-    text.lines().next().unwrap_or_default().to_owned()
+    format!("{}: {}", case.utterance.id, Explained::of(error.as_ref()).fact)
 }

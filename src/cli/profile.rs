@@ -7,7 +7,7 @@ use crate::tools::measure::{self, Measured};
 use crate::tools::verdict::{Thresholds, of_error};
 use crate::tools::{profile, timeline::Timeline};
 use anyhow::{Context, Result};
-use host::tools::report::{Report, Section};
+use host::tools::report::{FindingsReport, Section};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,14 +58,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// A run that ended for want of memory is an answer; any other error is one.
-fn failed(error: anyhow::Error, caps: bool) -> Result<Report> {
+fn failed(error: anyhow::Error, caps: bool) -> Result<FindingsReport> {
     let Some(finding) = of_error(&error, caps) else { return Err(error) };
     let section = Section { findings: vec![finding], ..Section::new("The run ended") };
-    Ok(Report { sections: vec![section], ..Report::new("no step was measured") })
+    Ok(FindingsReport { sections: vec![section], ..FindingsReport::new("no step was measured") })
 }
 
 /// Prints, and says by the exit code how bad it is.
-pub fn finish(report: &Report, json: bool) -> Result<ExitCode> {
+pub fn finish(report: &FindingsReport, json: bool) -> Result<ExitCode> {
     match json {
         true => print_line(serde_json::to_string_pretty(&report.to_json())?)?,
         false => print_line(report)?,

@@ -7,7 +7,7 @@ use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use host::audio::{Converter, Encoder, Format};
+use host::audio::{AudioFormat, Encoder, StreamResampler};
 use hyper::body::Frame;
 use serde_json::json;
 use std::io;
@@ -31,7 +31,7 @@ pub enum Delivery {
 /// What the answer is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    pub format: Format,
+    pub format: AudioFormat,
     pub rate_hz: u32,
     pub delivery: Delivery,
 }
@@ -55,9 +55,9 @@ impl Form {
     fn mime_type(self) -> &'static str {
         match (self.delivery, self.format) {
             (Delivery::Events, _) => "text/event-stream",
-            (_, Format::Wav) => "audio/wav",
-            (_, Format::Flac) => "audio/flac",
-            (_, Format::Raw) => "audio/pcm",
+            (_, AudioFormat::Wav) => "audio/wav",
+            (_, AudioFormat::Flac) => "audio/flac",
+            (_, AudioFormat::Raw) => "audio/pcm",
         }
     }
 }
@@ -90,13 +90,13 @@ async fn whole(
 
 /// Samples to bytes, at the rate and in the format that is wanted.
 struct Sound {
-    converter: Converter,
+    converter: StreamResampler,
     encoder: Encoder,
 }
 
 impl Sound {
     fn new(spoken_hz: u32, form: Form) -> Result<Self, Refusal> {
-        let converter = Converter::new(spoken_hz, form.rate_hz);
+        let converter = StreamResampler::new(spoken_hz, form.rate_hz);
         let converter = converter.map_err(|error| Refusal::of_input("sample_rate", &error.into()))?;
         Ok(Sound { converter, encoder: Encoder::new(form.format, form.rate_hz) })
     }

@@ -3,6 +3,7 @@
 use super::refusal::Refusal;
 use super::worker::Order;
 use super::{App, answer, body};
+use anyhow::Context;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -23,9 +24,11 @@ pub async fn upload(State(app): State<Arc<App>>, headers: HeaderMap, body: Body)
     let _turn = app.uploading.try_acquire().map_err(|_| Refusal::full())?; // decoding unfolds: one at a time
     let bytes = body::read(&headers, body, MOST_BYTES).await?;
     let unread = |error: &anyhow::Error| Refusal::of_input("file", error);
-    let decoded = tokio::task::spawn_blocking(move || decode_bytes(bytes.into(), "the recording", MOST_SECONDS)).await;
-    let (recording, _) =
-        decoded.map_err(|_| Refusal::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
+    let decoded = tokio::task::spawn_blocking(move || decode_bytes(bytes.into(), MOST_SECONDS)).await;
+    let (recording, _) = decoded
+        .map_err(|_| Refusal::internal("the decoder failed"))?
+        .context("the recording")
+        .map_err(|error| unread(&error))?;
     let (reply, heard) = oneshot::channel();
     app.order(Order::Hear { recording, reply })?;
     let latents =

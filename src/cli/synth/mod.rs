@@ -8,7 +8,7 @@ use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say, voice, within};
 use crate::synth::{Options, Request, SPEED, Synthesizer, Utterance};
 use anyhow::{Context, Result};
-use host::audio::Format;
+use host::audio::AudioFormat;
 use serde_json::json;
 use sink::Sink;
 use std::fs;
@@ -44,7 +44,7 @@ pub struct Args {
     output: Option<PathBuf>,
     /// Of the output [default: as its name says, else wav]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<AudioFormat>,
     /// Write to standard output as speech comes, beginning with the first clause [format: raw, if no other is given]
     #[arg(long)]
     stream: bool,

@@ -9,16 +9,24 @@ pub use host_load::{Disk, look_at_disk, look_at_host};
 use super::measure::Measured;
 use super::profile;
 use super::verdict::Thresholds;
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::{Value, json};
 
 /// A disk that gives this many times what training reads has a reserve.
 const RESERVE: f64 = 2.0;
 
 /// Sections of the machine, then those of the run if there was one.
-pub fn report(machine: Vec<Section>, disk: Option<Disk>, measured: Option<&Measured>, figures: Value) -> Report {
-    let mut report =
-        Report { sections: machine, figures, ..Report::new("diagnosis of this machine, and of a short run") };
+pub fn report(
+    machine: Vec<Section>,
+    disk: Option<Disk>,
+    measured: Option<&Measured>,
+    figures: Value,
+) -> FindingsReport {
+    let mut report = FindingsReport {
+        sections: machine,
+        figures,
+        ..FindingsReport::new("diagnosis of this machine, and of a short run")
+    };
     report.sections.extend(disk.map(|disk| disk_section(&disk, measured)));
     if let Some(measured) = measured {
         report.sections.extend(profile::sections(measured, &Thresholds::default()));

@@ -22,7 +22,7 @@ pub struct Wanted<'a> {
     /// None: what the voice held out.
     pub data: Option<&'a Path>,
     /// How another corpus than the voice's own is to be read.
-    pub layout: corpus::Options,
+    pub layout: corpus::ReadOptions,
     pub part: Part,
     pub limit: usize,
     /// Whether each is spoken after another recording of its speaker.
@@ -64,7 +64,7 @@ impl Choice {
 /// A corpus, and what the voice has heard of it.
 struct Source {
     path: PathBuf,
-    layout: corpus::Options,
+    layout: corpus::ReadOptions,
     relation: Relation,
 }
 
@@ -87,7 +87,7 @@ impl Source {
         };
         let layout = match relation {
             Relation::Foreign => wanted.layout.clone(),
-            _ => corpus::Options::of(data)?,
+            _ => corpus::ReadOptions::of(data)?,
         };
         Ok(Source { path: path.into(), layout, relation })
     }
@@ -158,10 +158,10 @@ fn one_voice_for_many(cases: &[Case]) -> Option<String> {
 
 /// The same ones whatever else is in the corpus, in its order; a lower limit takes some of those of a higher one.
 fn limit(cases: &mut Vec<Case>, limit: usize) {
-    let mut places: Vec<f64> = cases.iter().map(|case| corpus::place(&case.utterance.id)).collect();
+    let mut places: Vec<f64> = cases.iter().map(|case| corpus::hash_fraction(&case.utterance.id)).collect();
     places.sort_by(f64::total_cmp);
     if let Some(border) = places.get(limit) {
-        cases.retain(|case| corpus::place(&case.utterance.id) < *border);
+        cases.retain(|case| corpus::hash_fraction(&case.utterance.id) < *border);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Figures of all sentences: their spread, the worst of them, as a table and as JSON.
 
 use super::Figures;
-use super::words::Errors;
-use host::telemetry::Spread;
+use super::words::ErrorCount;
+use host::telemetry::{Spread, median};
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -34,8 +34,8 @@ pub struct Heard {
 #[derive(Clone, Debug, Serialize)]
 pub struct Transcript {
     pub text: String,
-    pub words: Errors,
-    pub characters: Errors,
+    pub words: ErrorCount,
+    pub characters: ErrorCount,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ struct Measure {
 
 enum Of {
     Value(fn(&Clip) -> Option<f64>),
-    Errors(fn(&Clip) -> Option<Errors>),
+    Errors(fn(&Clip) -> Option<ErrorCount>),
 }
 
 #[rustfmt::skip]
@@ -125,11 +125,10 @@ impl Measure {
         let spread: Spread = values.iter().copied().collect();
         let mean = match self.of {
             Of::Value(_) => spread.mean,
-            Of::Errors(of) => clips.iter().filter_map(of).sum::<Errors>().share(),
+            Of::Errors(of) => clips.iter().filter_map(of).sum::<ErrorCount>().share(),
         };
         let worst = values.iter().copied().max_by(|a, b| self.badness(*a).total_cmp(&self.badness(*b)))?;
-        let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
-        Some(Summary { clips: spread.count, mean, median, worst, spread: spread.std() })
+        Some(Summary { clips: spread.count, mean, median: median(&values), worst, spread: spread.std() })
     }
 
     fn row(&self, summary: &Summary) -> String {
@@ -194,7 +193,7 @@ mod tests {
 
     fn clip(id: &str, distortion_db: f64, duration_ratio: f64, wrong: usize) -> Clip {
         let transcript = |edits| {
-            let errors = Errors { edits, of: 10 };
+            let errors = ErrorCount { edits, of: 10 };
             Transcript { text: String::new(), words: errors, characters: errors }
         };
         let figures = Figures {

@@ -143,7 +143,7 @@ fn speech(config: &Config) -> Result<Speech> {
     let path = data.dataset_path.as_deref().context(
         "no corpus is named\nhint: set `dataset_path`, or give --train-data; `myxtts sample-corpus DIR` makes one to try",
     )?;
-    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
     let (tokenizer, _) = cache::tokenizer(&corpus.utterances, config)?;
     let (clips, left_out) = (corpus.utterances.len(), corpus.problems.len());
     if let Some(report) = cache::find(&corpus.utterances, &tokenizer, config) {

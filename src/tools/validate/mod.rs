@@ -7,17 +7,17 @@ mod facts;
 pub use facts::{Facts, Gpu, Placement, Planned, Room, Speech};
 
 use host::config::{Config, Error};
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Finding, FindingsReport, Section};
 use indicatif::HumanBytes;
 use serde_json::json;
 
 /// The report of a configuration that cannot even be read: everything that is wrong with it.
-pub fn refused(wrong: &[Error]) -> Report {
+pub fn refused(wrong: &[Error]) -> FindingsReport {
     let mut section = Section::new("Configuration");
     section.findings = wrong.iter().map(wrong_value).collect();
     let number = wrong.len();
     let title = format!("The configuration has {number} wrong {}", if number == 1 { "value" } else { "values" });
-    Report { sections: vec![section], ..Report::new(title) }
+    FindingsReport { sections: vec![section], ..FindingsReport::new(title) }
 }
 
 fn wrong_value(error: &Error) -> Finding {
@@ -28,7 +28,7 @@ fn wrong_value(error: &Error) -> Finding {
     finding
 }
 
-pub fn validate(config: &Config, facts: &Facts) -> Report {
+pub fn validate(config: &Config, facts: &Facts) -> FindingsReport {
     let sections = [
         ("Corpus", checks::CORPUS),
         ("Loading", checks::LOADING),
@@ -57,7 +57,11 @@ pub fn validate(config: &Config, facts: &Facts) -> Report {
         "padding_share": planned.map(|planned| planned.padding_share),
         "host_bytes": planned.map(|planned| planned.host_bytes),
     });
-    Report { sections, figures, ..Report::new("Validation: settings against this machine and corpus; nothing was run") }
+    FindingsReport {
+        sections,
+        figures,
+        ..FindingsReport::new("Validation: settings against this machine and corpus; nothing was run")
+    }
 }
 
 /// What to expect, and on what grounds.
