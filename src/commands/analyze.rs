@@ -19,7 +19,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let path = stand.config.data.dataset_path.as_deref().expect("it was prepared from there");
-    let corpus = corpus::read(path, &corpus::Options::of(&stand.config.data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(&stand.config.data)?)?;
     let options = AnalyzeOptions { seconds: args.seconds, clips: args.clips.into() };
     let analysis = analyze::analyze(&context, &corpus.utterances, step, options)?;
     finish(&analysis.report(), args.json)

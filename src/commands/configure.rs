@@ -56,7 +56,7 @@ pub fn search(tune: &TuneFlags, stand: &BenchSetup, verify: bool) -> Result<Tune
     };
     let data = &stand.config.data;
     let path = data.dataset_path.as_deref().context("no corpus was named")?;
-    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
     let tuned = configure::configure(&stand.context(), &corpus.utterances, options);
     stand.bar.finish_and_clear();
     tuned

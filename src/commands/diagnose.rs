@@ -11,7 +11,7 @@ use cli::{finish, say};
 use host::config::{Config, Overrides, devices};
 use host::corpus;
 use host::simulate::Delays;
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The machine, then a short run on it.
-pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<Report> {
+pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<FindingsReport> {
     // Before anything of this program is on a GPU or a core.
     let before = MachineSurvey::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
@@ -94,7 +94,7 @@ fn is_same(a: &str, b: &str) -> bool {
 
 fn disk(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
-    let corpus = corpus::read(path, &corpus::Options::of(&config.data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?;
     let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();
     Ok(diagnose::look_at_disk(&recordings))
 }

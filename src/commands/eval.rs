@@ -65,7 +65,7 @@ fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
 fn choose(args: &Args, config: &Config) -> Result<EvaluationSet> {
     let mut flags = Overrides::default();
     args.layout.set(&mut flags);
-    let layout = corpus::Options::of(&Config::resolve(None, flags)?.data)?;
+    let layout = corpus::ReadOptions::of(&Config::resolve(None, flags)?.data)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     EvaluationSet::of(
         config,

@@ -7,7 +7,7 @@ use crate::tools::{profile, timeline::Timeline};
 use anyhow::{Context, Result};
 use cli::profile::Args;
 use cli::{finish, say};
-use host::tools::report::{Report, Section};
+use host::tools::report::{FindingsReport, Section};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,10 +32,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// A run that ended for want of memory is an answer; any other error is one.
-fn failed(error: anyhow::Error) -> Result<Report> {
+fn failed(error: anyhow::Error) -> Result<FindingsReport> {
     let Some(finding) = of_error(&error) else { return Err(error) };
     let section = Section { findings: vec![finding], ..Section::new("The run ended") };
-    Ok(Report { sections: vec![section], ..Report::new("no step was measured") })
+    Ok(FindingsReport { sections: vec![section], ..FindingsReport::new("no step was measured") })
 }
 
 /// Writes the trace and the picture that were asked for.

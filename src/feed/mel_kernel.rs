@@ -1,7 +1,7 @@
 //! Log-mel frames of 16-bit samples on a GPU in one launch. The values are those of `mel.rs`; `mel.cu` tells how.
 
 use super::mel::{MelStats, mel_filters};
-use host::audio::mel::heard;
+use host::audio::mel::band_bins;
 use host::config;
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -115,7 +115,7 @@ fn bands(config: &config::Model, rate_hz: u32) -> (Tensor, Tensor) {
     let filters = Vec::<f32>::try_from(mel_filters(config, rate_hz).view(-1)).expect("an f32 vector on the CPU");
     let n_mels = config.n_mels as usize;
     let rows: Vec<&[f32]> = filters.chunks(filters.len() / n_mels).collect();
-    let heard: Vec<Range<usize>> = rows.iter().map(|row| heard(row)).collect();
+    let heard: Vec<Range<usize>> = rows.iter().map(|row| band_bins(row)).collect();
     let fours = |bins: &Range<usize>| bins.len().div_ceil(FOUR);
     let widest = heard.iter().map(fours).max().unwrap_or(0);
     let mut weights = vec![[0f32; FOUR]; widest * n_mels];

@@ -3,26 +3,29 @@
 use super::{BACKGROUND, Picture, Rgb};
 use font8x8::UnicodeFonts;
 
-/// The font's dots are drawn one wide and two high.
+/// Width of a letter in pixels; the font's dots are drawn one wide and two high.
 pub const GLYPH_WIDTH_PX: i64 = 8;
+/// Height of a letter in pixels.
 pub const GLYPH_HEIGHT_PX: i64 = 16;
 
-/// From the top left.
+/// Pixels to the right and down from the top left.
 type Point = (i64, i64);
 
 impl Picture {
+    /// A picture of the background colour.
     pub fn blank(width: u32, height: u32) -> Picture {
         Picture { width, height, rgb: BACKGROUND.repeat(width as usize * height as usize) }
     }
 
-    pub fn dot(&mut self, (x, y): Point, colour: Rgb) {
+    /// Draws one pixel.
+    fn dot(&mut self, (x, y): Point, colour: Rgb) {
         if (0..i64::from(self.width)).contains(&x) && (0..i64::from(self.height)).contains(&y) {
             let at = 3 * (y * i64::from(self.width) + x) as usize;
             self.rgb[at..at + 3].copy_from_slice(&colour);
         }
     }
 
-    /// Two pixels thick, or one where `thin`.
+    /// Draws a line two pixels thick, or one where `thin`.
     pub fn line(&mut self, from: Point, to: Point, colour: Rgb, thin: bool) {
         let steps = (to.0 - from.0).abs().max((to.1 - from.1).abs()).max(1);
         let along = |from: i64, to: i64, step: i64| from + ((to - from) * step * 2 + steps).div_euclid(steps * 2);
@@ -33,6 +36,7 @@ impl Picture {
         }
     }
 
+    /// Writes from left to right; `(x, y)` is the top left of the first letter.
     pub fn text(&mut self, (x, y): Point, text: &str, colour: Rgb) {
         for (index, letter) in text.chars().enumerate() {
             let left = x + index as i64 * GLYPH_WIDTH_PX;
@@ -45,6 +49,7 @@ impl Picture {
         }
     }
 
+    /// Draws another picture with its top left at `(x, y)`.
     pub fn paste(&mut self, (x, y): Point, other: &Picture) {
         for (index, pixel) in other.rgb.as_chunks::<3>().0.iter().enumerate() {
             let (right, down) = (index as i64 % i64::from(other.width), index as i64 / i64::from(other.width));
@@ -53,7 +58,7 @@ impl Picture {
     }
 }
 
-/// Rows from the top, the lowest bit left. A question mark for scripts that the font has not.
+/// Rows of a letter from the top, the lowest bit left. A question mark for scripts that the font has not.
 fn glyph(letter: char) -> [u8; 8] {
     let fonts: [&dyn Fn(char) -> Option<[u8; 8]>; 3] =
         [&|letter| font8x8::BASIC_FONTS.get(letter), &|letter| font8x8::LATIN_FONTS.get(letter), &|letter| {

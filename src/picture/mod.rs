@@ -7,7 +7,7 @@ pub use draw::{GLYPH_HEIGHT_PX, GLYPH_WIDTH_PX};
 use std::iter;
 
 const MAX_SIDE_PX: usize = 1200;
-/// Rows are stretched towards this height, so that an 80-band mel can be read.
+/// Height in pixels that rows are stretched towards, so that an 80-band mel can be read.
 const ROWS_PX: usize = 320;
 const MAX_SCALE: usize = 16;
 const SEPARATOR_PX: usize = 4;
@@ -35,19 +35,22 @@ const MAGMA: [Rgb; 16] = [
     [252, 253, 191],
 ];
 
+/// Red, green and blue, 0 to 255.
 pub type Rgb = [u8; 3];
 
-/// Pixels from the top left, row by row, three bytes each.
+/// A picture in colour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     pub width: u32,
     pub height: u32,
-    pub rgb: Vec<u8>,
+    /// Pixels from the top left, row by row, three bytes each.
+    rgb: Vec<u8>,
 }
 
 impl Picture {
-    /// `values`: `[rows, cols]`, row-major; row 0 is drawn at the bottom, as the lowest mel band or the first token
-    /// should be. Colours span the least to the greatest finite value; what is not finite, or missing, is grey.
+    /// Draws a matrix. `values`: `[rows, cols]`, row-major; row 0 is drawn at the bottom, as the lowest mel band or the
+    /// first token should be. Colours span the least to the greatest finite value; what is not finite, or missing, is
+    /// grey.
     pub fn heatmap(values: &[f32], rows: usize, cols: usize) -> Picture {
         let (y, x) = (Axis::new(rows, ROWS_PX), Axis::new(cols, MAX_SIDE_PX));
         let cells: Vec<f32> = (0..y.cells)
@@ -60,7 +63,8 @@ impl Picture {
         Picture { width: x.pixels(), height: y.pixels(), rgb }
     }
 
-    /// The same in a given size, and with colours that span `low..=high`: pictures that are to be compared share those.
+    /// Draws a matrix, `[rows, cols]`, in a given size in pixels, and with colours that span `low..=high`: pictures
+    /// that are to be compared share those.
     pub fn heatmap_of_size(
         values: &[f32],
         cols: usize,
@@ -78,7 +82,7 @@ impl Picture {
         Picture { width, height, rgb: colours(&cells, (low, high)).into_flattened() }
     }
 
-    /// One below the other with a line between; narrower ones are filled up on the right.
+    /// Pictures one below the other with a line between; narrower ones are filled up on the right.
     pub fn stack(pictures: &[Picture]) -> Picture {
         let width = pictures.iter().map(|p| p.width).max().unwrap_or(1);
         let separator = BACKGROUND.repeat(width as usize * SEPARATOR_PX);
@@ -89,6 +93,7 @@ impl Picture {
         Picture { width, height: (rgb.len() / (3 * width as usize)) as u32, rgb }
     }
 
+    /// The picture as a PNG file.
     pub fn png(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, self.width, self.height);
@@ -149,7 +154,7 @@ fn colours(cells: &[f32], (low, high): (f32, f32)) -> Vec<Rgb> {
     cells.iter().map(|v| if v.is_finite() { magma(level(*v)) } else { NO_VALUE }).collect()
 }
 
-/// `level`: 0..=1.
+/// The colour of a level in 0..=1.
 fn magma(level: f32) -> Rgb {
     let position = level * (MAGMA.len() - 1) as f32;
     let below = (position as usize).min(MAGMA.len() - 2);

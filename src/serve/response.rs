@@ -7,7 +7,7 @@ use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use host::audio::{Converter, Encoder, Format};
+use host::audio::{AudioFormat, Encoder, StreamResampler};
 use hyper::body::Frame;
 use serde_json::json;
 use std::io;
@@ -31,7 +31,7 @@ pub enum DeliveryMode {
 /// Form of an answer: encoding, rate and delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseForm {
-    pub format: Format,
+    pub format: AudioFormat,
     pub rate_hz: u32,
     pub delivery: DeliveryMode,
 }
@@ -59,9 +59,9 @@ impl ResponseForm {
     fn mime_type(self) -> &'static str {
         match (self.delivery, self.format) {
             (DeliveryMode::Events, _) => "text/event-stream",
-            (_, Format::Wav) => "audio/wav",
-            (_, Format::Flac) => "audio/flac",
-            (_, Format::Raw) => "audio/pcm",
+            (_, AudioFormat::Wav) => "audio/wav",
+            (_, AudioFormat::Flac) => "audio/flac",
+            (_, AudioFormat::Raw) => "audio/pcm",
         }
     }
 }
@@ -94,13 +94,13 @@ async fn whole(
 
 /// Encodes chunks of samples at the rate and in the format that is wanted.
 struct ChunkEncoder {
-    converter: Converter,
+    converter: StreamResampler,
     file: Encoder,
 }
 
 impl ChunkEncoder {
     fn new(spoken_hz: u32, form: ResponseForm) -> Result<Self, ApiError> {
-        let converter = Converter::new(spoken_hz, form.rate_hz);
+        let converter = StreamResampler::new(spoken_hz, form.rate_hz);
         let converter = converter.map_err(|error| ApiError::of_input("sample_rate", &error.into()))?;
         Ok(ChunkEncoder { converter, file: Encoder::new(form.format, form.rate_hz) })
     }

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use host::audio::Format;
+use host::audio::AudioFormat;
 use host::config::speaking::{GUIDANCE, SPEED, TEMPERATURE};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
@@ -93,9 +93,9 @@ fn submit(app: &AppState, request: Request) -> Result<mpsc::Receiver<Chunk>, Api
 impl SpeechRequest {
     fn form(&self, spoken_hz: u32) -> Result<ResponseForm, ApiError> {
         let format = match self.response_format.as_deref() {
-            None | Some("wav") => Format::Wav,
-            Some("flac") => Format::Flac,
-            Some("pcm") => Format::Raw,
+            None | Some("wav") => AudioFormat::Wav,
+            Some("flac") => AudioFormat::Flac,
+            Some("pcm") => AudioFormat::Raw,
             Some(_) => {
                 let message = "response_format may be wav, flac or pcm";
                 return Err(ApiError::bad("response_format", "unsupported_format", message));
@@ -106,7 +106,7 @@ impl SpeechRequest {
             (Some("audio"), None | Some(true)) | (None, Some(true)) => DeliveryMode::Stream,
             (None | Some("audio"), Some(false)) => DeliveryMode::Whole,
             // Headers of files tell their length, which is known at the end; bare samples have none to wait for.
-            (None, None) if format == Format::Raw => DeliveryMode::Stream,
+            (None, None) if format == AudioFormat::Raw => DeliveryMode::Stream,
             (None, None) => DeliveryMode::Whole,
             (Some("sse"), Some(false)) => {
                 return Err(ApiError::bad("stream_format", "invalid_value", "events are a stream: leave `stream` out"));
@@ -115,7 +115,7 @@ impl SpeechRequest {
                 return Err(ApiError::bad("stream_format", "invalid_value", "stream_format may be audio or sse"));
             }
         };
-        let usual_hz = if format == Format::Raw { OPENAI_PCM_HZ } else { spoken_hz };
+        let usual_hz = if format == AudioFormat::Raw { OPENAI_PCM_HZ } else { spoken_hz };
         let rate_hz = self.sample_rate.unwrap_or(usual_hz);
         if rate_hz != spoken_hz && !RATES_HZ.contains(&rate_hz) {
             let message = format!("sample_rate may be {spoken_hz} and {RATES_HZ:?}");

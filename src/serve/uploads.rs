@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::worker::WorkerRequest;
 use super::{AppState, body, json_response};
+use anyhow::Context;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -24,9 +25,11 @@ pub async fn upload(State(app): State<Arc<AppState>>, headers: HeaderMap, body: 
     let _turn = app.uploading.try_acquire().map_err(|_| ApiError::full())?; // decoding unfolds: one at a time
     let bytes = body::read(&headers, body, MOST_BYTES).await?;
     let unread = |error: &anyhow::Error| ApiError::of_input("file", error);
-    let decoded = tokio::task::spawn_blocking(move || decode_bytes(bytes.into(), "the recording", MOST_SECONDS)).await;
-    let (recording, _) =
-        decoded.map_err(|_| ApiError::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
+    let decoded = tokio::task::spawn_blocking(move || decode_bytes(bytes.into(), MOST_SECONDS)).await;
+    let (recording, _) = decoded
+        .map_err(|_| ApiError::internal("the decoder failed"))?
+        .context("the recording")
+        .map_err(|error| unread(&error))?;
     let (reply, heard) = oneshot::channel();
     app.send(WorkerRequest::Hear { recording, reply })?;
     let latents =

@@ -25,7 +25,7 @@ pub struct Utterance {
     language_number: usize,
     latents: Option<Tensor>,
     options: Options,
-    /// Parts of a piece that was too long once written out.
+    /// Parts of a normalised piece that was too long.
     parts: VecDeque<(String, End)>,
     next: Option<(Clause, End)>,
     /// Clauses so far.
@@ -133,15 +133,14 @@ impl Utterance {
     /// Finds the next clause that can be spoken, and encodes it.
     pub(super) fn prepare(&mut self, synthesizer: &Synthesizer) -> Result<()> {
         let tokenizer = &synthesizer.tokenizer;
-        while let Some((text, end)) = self.piece() {
-            let unknown = tokenizer.unknown(&text, &self.language);
-            let plain = normalize(&text, &self.language);
+        while let Some((plain, end)) = self.piece() {
+            let unknown = tokenizer.unknown_normalized(&plain);
             if !plain.chars().any(|letter| letter.is_alphanumeric() && !unknown.contains(&letter)) {
                 continue;
             }
             // Emoji and the like are left out without a word; letters are not.
             self.unknown.extend(unknown.into_iter().filter(|letter| letter.is_alphanumeric()));
-            let tokens = tokenizer.encode(&text, &self.language)?;
+            let tokens = tokenizer.encode_normalized(&plain, &self.language)?;
             let most = synthesizer.most_characters();
             let long = TOKENS_PER_CHARACTER * tokenizer.states() * most;
             if tokens.len() > long && plain.chars().count() > most / 2 {
@@ -158,12 +157,13 @@ impl Utterance {
         Ok(())
     }
 
+    /// The next clause, normalised, and how it ends.
     fn piece(&mut self) -> Option<(String, End)> {
         self.parts.pop_front().or_else(|| {
             let early = self.options.early && self.clauses == 0;
             let piece = self.splitter.next(&self.text, self.at, early)?;
             self.at = piece.next;
-            Some((piece.text.to_owned(), piece.end))
+            Some((normalize(piece.text, &self.language), piece.end))
         })
     }
 

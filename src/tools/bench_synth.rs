@@ -4,6 +4,7 @@ use super::peak_host_mib;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::Result;
 use host::config::Size;
+use host::telemetry::median;
 use serde::Serialize;
 use std::time::Instant;
 use tch::Device;
@@ -83,9 +84,9 @@ pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untra
         steps,
         untrained,
         seconds: wholes[0].0,
-        real_time_factor: median(wholes.iter().map(|(seconds, taken)| taken / seconds).collect()),
-        first_audio_ms: median(firsts) * 1e3,
-        batch_times_real_time: median(batches),
+        real_time_factor: median(&wholes.iter().map(|(seconds, taken)| taken / seconds).collect::<Vec<_>>()),
+        first_audio_ms: median(&firsts) * 1e3,
+        batch_times_real_time: median(&batches),
         batch_texts,
         peak_memory_mib: peak_host_mib().map(|mib| mib as u64),
         notes: synthesizer.notes(),
@@ -105,11 +106,6 @@ fn many(synthesizer: &Synthesizer, options: &Options, texts: usize) -> Result<f6
         spoken.into_iter().collect::<Result<Vec<_>>>()?;
     }
     Ok(utterances.iter().map(Utterance::seconds).sum::<f64>() / start.elapsed().as_secs_f64())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// What a figure should be on this device, where that is said: real-time factor, first sound, batch.

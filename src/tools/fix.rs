@@ -1,12 +1,12 @@
 //! What was wrong, what was changed, what it brought, and what is left: one report out of three.
 
 use super::configure::Tuned;
-use host::tools::report::{Report, Section};
+use host::tools::report::{FindingsReport, Section};
 use serde_json::json;
 
-/// `before` and `after`: diagnoses of a run with the settings as they were, and as they are now. Only what is left counts
-/// for the exit code.
-pub fn report(before: &Report, tuned: &Tuned, after: &Report, command: &str) -> Report {
+/// `before` and `after`: diagnoses of a run with the settings as they were, and as they are now. Only what is left
+/// counts for the exit code.
+pub fn report(before: &FindingsReport, tuned: &Tuned, after: &FindingsReport, command: &str) -> FindingsReport {
     let mut found = Section::new("Found");
     for finding in before.findings() {
         let left = after.findings().iter().any(|other| other.code == finding.code);
@@ -34,5 +34,5 @@ pub fn report(before: &Report, tuned: &Tuned, after: &Report, command: &str) -> 
         "after": after.to_json(),
         "command": command,
     });
-    Report { sections, figures, ..Report::new("Diagnosed, tuned and verified") }
+    FindingsReport { sections, figures, ..FindingsReport::new("Diagnosed, tuned and verified") }
 }

@@ -3,11 +3,11 @@
 use super::measure::{DeviceUse, RunMeasurement};
 use super::verdict::{bottleneck, verdict, well};
 use host::telemetry::Spread;
-use host::tools::report::{Report, Section};
+use host::tools::report::{FindingsReport, Section};
 use serde_json::{Value, json};
 
 /// What was measured, what it means, and what to do.
-pub fn report(measured: &RunMeasurement) -> Report {
+pub fn report(measured: &RunMeasurement) -> FindingsReport {
     let setup = &measured.setup;
     let title = format!(
         "{} steps of the {} model ({:.1} M parameters), {} frames a batch; data on {}, model on {}",
@@ -18,15 +18,15 @@ pub fn report(measured: &RunMeasurement) -> Report {
         setup.data_device,
         setup.model_device
     );
-    Report {
+    FindingsReport {
         sections: sections(measured),
         figures: serde_json::to_value(measured).unwrap_or(Value::Null),
-        ..Report::new(title)
+        ..FindingsReport::new(title)
     }
 }
 
 /// Adds what watching cost, where it was measured: (milliseconds of a plain step, of a watched one).
-pub fn with_overhead(mut report: Report, (plain_ms, watched_ms): (f64, f64)) -> Report {
+pub fn with_overhead(mut report: FindingsReport, (plain_ms, watched_ms): (f64, f64)) -> FindingsReport {
     let share = watched_ms / plain_ms - 1.0;
     let mut section = Section::new("Cost of watching");
     section.row("a step", format!("{plain_ms:.3} ms plain, {watched_ms:.3} ms watched: {:+.2} %", share * 100.0));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_cost_of_watching_is_a_share_of_a_plain_step() {
-        let report = with_overhead(Report { figures: json!({}), ..Report::new("x") }, (10.0, 10.05));
+        let report = with_overhead(FindingsReport { figures: json!({}), ..FindingsReport::new("x") }, (10.0, 10.05));
         assert!(report.to_string().contains("+0.50 %"), "{report}");
         assert!((report.figures["overhead"]["share"].as_f64().unwrap() - 0.005).abs() < 1e-9);
     }

@@ -34,8 +34,12 @@ struct Case {
 impl Case {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options =
-            sample_corpus::Options { clips: CLIPS, seed: 1, rate_hz: 22_050, voice: sample_corpus::Voice::Formant };
+        let options = sample_corpus::SampleCorpusOptions {
+            clips: CLIPS,
+            seed: 1,
+            rate_hz: 22_050,
+            voice: sample_corpus::SampleVoice::Formant,
+        };
         sample_corpus::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
         let text = "model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, \
                     decoder_heads: 2, voice_dim: 32}\n\

@@ -5,7 +5,7 @@ use crate::{INTERRUPTED, print_line, progress, say};
 use anyhow::Context;
 use host::config::{Config, Overrides};
 use host::corpus;
-use host::tools::check::{self, Bin, Fixed, Spread, Summary};
+use host::tools::check::{self, CleanedMetadata, CorpusSummary, Distribution, HistogramBin};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = Config::resolve(args.config.as_deref(), flags)?;
     let workers = config.data.reading_workers();
     let stop = progress::stop_flag(progress::exit)?;
-    let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
+    let corpus = corpus::read(&args.dir, &corpus::ReadOptions::of(&config.data)?)?;
     let bar = progress::bar(corpus.utterances.len() as u64, "checking");
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     print_line(text.trim_end())?;
     if args.fix {
-        for Fixed { path, dropped } in
+        for CleanedMetadata { path, dropped } in
             check::fix(&corpus, &summary, &args.dir).context("cannot write cleaned metadata")?
         {
             say(format!("cleaned metadata without {dropped} rows: {}", path.display()));
@@ -68,8 +68,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if summary.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn page(summary: &Summary) -> String {
-    let Summary { rows, clips, hours, seconds, pace, tokenizer, .. } = summary;
+fn page(summary: &CorpusSummary) -> String {
+    let CorpusSummary { rows, clips, hours, seconds, pace, tokenizer, .. } = summary;
     let detected = match summary.detected_languages {
         0 => String::new(),
         number => format!(" ({number} detected)"),
@@ -109,10 +109,10 @@ fn counts<K: Display + Clone>(counts: &BTreeMap<K, usize>) -> String {
     format!("{}: {}{more}", counts.len(), shown.take(SHOWN).collect::<Vec<_>>().join(", "))
 }
 
-fn histogram(name: &str, Spread { bins, .. }: &Spread) -> String {
+fn histogram(name: &str, Distribution { bins, .. }: &Distribution) -> String {
     let most = bins.iter().map(|bin| bin.clips).max().unwrap_or(0).max(1);
     let mut text = format!("{name}\n");
-    for Bin { from, to, clips } in bins {
+    for HistogramBin { from, to, clips } in bins {
         let bar = "█".repeat((clips * BAR_WIDTH).div_ceil(most));
         let _ = writeln!(text, "  {:>11}  {bar} {clips}", format!("{from} – {to}"));
     }
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn bars_are_in_proportion_and_none_vanishes() {
-        let bin = |from: f64, clips| Bin { from, to: from + 0.5, clips };
+        let bin = |from: f64, clips| HistogramBin { from, to: from + 0.5, clips };
         let bins = vec![bin(1.0, 80), bin(1.5, 0), bin(2.0, 1)];
-        let text = histogram("seconds", &Spread { bins, ..Spread::default() });
+        let text = histogram("seconds", &Distribution { bins, ..Distribution::default() });
         let bars: Vec<usize> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
         assert_eq!(bars, [BAR_WIDTH, 0, 1]);
         assert!(text.contains("1.5 – 2   0\n"), "{text}");

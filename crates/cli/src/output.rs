@@ -2,7 +2,7 @@
 
 use host::cache::Error as CacheError;
 use host::error::Explained;
-use host::tools::report::Report;
+use host::tools::report::FindingsReport;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub fn say(text: impl Display) {
 }
 
 /// Prints a report, and says by the exit code how bad it is.
-pub fn finish(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
+pub fn finish(report: &FindingsReport, json: bool) -> anyhow::Result<ExitCode> {
     match json {
         true => print_line(serde_json::to_string_pretty(&report.to_json())?)?,
         false => print_line(report)?,

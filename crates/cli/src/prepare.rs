@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Features that end with this command would be made for nobody.
     config.data.enable_caching = true;
     let stop = progress::stop_flag(progress::exit)?;
-    let corpus = corpus::read(&args.dir, &corpus::Options::of(&config.data)?)?;
+    let corpus = corpus::read(&args.dir, &corpus::ReadOptions::of(&config.data)?)?;
     let (tokenizer, tokens) = cache::tokenizer(&corpus.utterances, &config)?;
     if args.verify {
         cache::distrust(&config)?;

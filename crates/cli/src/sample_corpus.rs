@@ -1,7 +1,7 @@
 //! `myxtts sample-corpus`: a small corpus to try everything with.
 
 use crate::{INTERRUPTED, print_line, progress};
-use host::tools::sample_corpus::{self, Options, Voice};
+use host::tools::sample_corpus::{self, SampleCorpusOptions, SampleVoice};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ pub struct Args {
     /// Folder to make
     dir: PathBuf,
     /// Number of clips
-    #[arg(long, value_name = "N", default_value_t = Options::default().clips)]
+    #[arg(long, value_name = "N", default_value_t = SampleCorpusOptions::default().clips)]
     clips: usize,
     /// Which sentences; the same seed gives the same corpus
-    #[arg(long, default_value_t = Options::default().seed)]
+    #[arg(long, default_value_t = SampleCorpusOptions::default().seed)]
     seed: u64,
     /// Sample rate of the clips
-    #[arg(long, value_name = "HZ", default_value_t = Options::default().rate_hz)]
+    #[arg(long, value_name = "HZ", default_value_t = SampleCorpusOptions::default().rate_hz)]
     sample_rate: u32,
     /// Who speaks: auto takes espeak-ng where it is installed
     #[arg(long, value_enum, default_value = "auto")]
@@ -39,16 +39,16 @@ enum Speaker {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { dir, clips, seed, sample_rate: rate_hz, voice, force } = args;
     let voice = match voice {
-        Speaker::Auto => Voice::Auto,
-        Speaker::Espeak => Voice::Espeak,
-        Speaker::Formant => Voice::Formant,
+        Speaker::Auto => SampleVoice::Auto,
+        Speaker::Espeak => SampleVoice::Espeak,
+        Speaker::Formant => SampleVoice::Formant,
     };
-    let options = Options { clips, seed, rate_hz, voice };
+    let options = SampleCorpusOptions { clips, seed, rate_hz, voice };
     if sample_corpus::is_written(&dir, &options)? {
         print_line(format!("{}: already there, {clips} clips with these options", dir.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if force && let Some(aside) = sample_corpus::set_aside(&dir)? {
+    if force && let Some(aside) = sample_corpus::move_aside(&dir)? {
         print_line(format!("{}: moved to {}", dir.display(), aside.display()))?;
     }
     let stop = progress::stop_flag(progress::exit)?;

@@ -1,7 +1,7 @@
 //! Flags of `myxtts synth`.
 
 use crate::flags::{FlowFlags, VoiceFlags, within};
-use host::audio::Format;
+use host::audio::AudioFormat;
 use host::config::speaking::SPEED;
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct Args {
     pub output: Option<PathBuf>,
     /// Of the output [default: as its name says, else wav]
     #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    pub format: Option<AudioFormat>,
     /// Write to standard output as speech comes, beginning with the first clause [format: raw, if no other is given]
     #[arg(long)]
     pub stream: bool,

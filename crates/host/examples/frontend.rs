@@ -10,11 +10,11 @@
 
 use anyhow::{Context, Result, bail};
 use myxtts_host::cache;
-use myxtts_host::config::{Config, Overrides};
+use myxtts_host::config::{Config, Overrides, TokenizerKind};
 use myxtts_host::corpus::{self, Utterance};
 use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position};
 use myxtts_host::simulate::Hook;
-use myxtts_host::text::{Kind, Tokenizer};
+use myxtts_host::text::Tokenizer;
 use myxtts_host::{audio, dataset};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn text(file: &Path) -> Result<Value> {
     let sentences = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let utterances: Vec<Utterance> = sentences.lines().map(utterance).collect();
     let clock = Instant::now();
-    let tokenizer = Tokenizer::of_corpus(&utterances, "auto", Kind::Characters)?;
+    let tokenizer = Tokenizer::of_corpus(&utterances, "auto", TokenizerKind::Characters)?;
     let mut tokens = 0;
     for utterance in &utterances {
         tokens += tokenizer.encode(&utterance.text, "auto")?.len();
@@ -99,7 +99,7 @@ fn open(config: &Path) -> Result<Value> {
 fn open_cache(config: &Config) -> Result<Value> {
     let path = config.data.dataset_path.as_deref().context("data.dataset_path is not set")?;
     let clock = Instant::now();
-    let utterances = corpus::read(path, &corpus::Options::of(&config.data)?)?.utterances;
+    let utterances = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?.utterances;
     let metadata_ms = milliseconds(clock);
     let clock = Instant::now();
     let (tokenizer, _) = cache::tokenizer(&utterances, config)?;

@@ -164,7 +164,7 @@ fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
 }
 
 fn read(path: &Path, data: &Data, findings: &mut Vec<String>, notes: &mut Vec<String>) -> Result<Corpus> {
-    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
     notes.push(format!("{}: read as {}: {}", path.display(), corpus.format, corpus.why));
     findings.extend(corpus.problems.iter().map(|problem| problem.to_string()));
     Ok(corpus)

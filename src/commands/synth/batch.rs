@@ -6,7 +6,7 @@ use crate::synth::{Request, Synthesizer, Utterance};
 use anyhow::{Context, Result, ensure};
 use cli::synth::Args;
 use cli::{INTERRUPTED, print_line, progress, say};
-use host::audio::{FileWriter, Format};
+use host::audio::{AudioFileWriter, AudioFormat};
 use host::config::speaking::SPEED;
 use host::error::{Explained, hinted};
 use indicatif::ProgressBar;
@@ -50,7 +50,7 @@ struct Job {
 struct Speaking {
     line: usize,
     utterance: Utterance,
-    file: FileWriter,
+    file: AudioFileWriter,
     path: PathBuf,
 }
 
@@ -206,7 +206,7 @@ impl Batch<'_> {
     }
 
     fn begin(&mut self, job: Job, others: &[Speaking]) -> Option<Speaking> {
-        let format = self.args.format.unwrap_or(Format::Wav);
+        let format = self.args.format.unwrap_or(AudioFormat::Wav);
         let path = self.folder.join(format!("{}.{}", job.id(), format.extension()));
         if path.exists() || others.iter().any(|other| other.path == path) {
             self.tally.kept += 1;
@@ -216,7 +216,7 @@ impl Batch<'_> {
         let line = job.line;
         let begun = self.request(job).and_then(|request| self.synthesizer.begin(&request));
         let begun = begun.and_then(|utterance| {
-            let file = FileWriter::create(&path, format, self.synthesizer.rate_hz())?;
+            let file = AudioFileWriter::create(&path, format, self.synthesizer.rate_hz())?;
             Ok(Speaking { line, utterance, file, path })
         });
         begun.map_err(|error| self.refuse(line, &error)).ok()

@@ -1,31 +1,31 @@
 //! Where speech goes.
 
 use anyhow::Result;
-use host::audio::{Encoder, FileWriter, Format};
+use host::audio::{AudioFileWriter, AudioFormat, Encoder};
 use std::io::{self, Write};
 use std::path::Path;
 
 pub enum Sink {
-    File(FileWriter, String),
+    File(AudioFileWriter, String),
     /// Standard output, when it is whole: then its header is right.
-    Spool(FileWriter),
+    Spool(AudioFileWriter),
     /// Standard output, as it comes.
     Stream(Encoder),
 }
 
 impl Sink {
-    pub fn open(output: &Path, format: Option<Format>, stream: bool, rate_hz: u32) -> Result<Self> {
+    pub fn open(output: &Path, format: Option<AudioFormat>, stream: bool, rate_hz: u32) -> Result<Self> {
         if stream {
-            let format = format.unwrap_or(Format::Raw);
+            let format = format.unwrap_or(AudioFormat::Raw);
             cli::say(format!("{}: mono, {rate_hz} Hz, signed 16-bit little-endian", format.extension()));
             let encoder = Encoder::new(format, rate_hz);
             write(&encoder.start())?;
             return Ok(Sink::Stream(encoder));
         }
-        let format = format.or(Format::of(output)).unwrap_or(Format::Wav);
+        let format = format.or(AudioFormat::of(output)).unwrap_or(AudioFormat::Wav);
         Ok(match output.as_os_str() == "-" {
-            true => Sink::Spool(FileWriter::spool(format, rate_hz)?),
-            false => Sink::File(FileWriter::create(output, format, rate_hz)?, output.display().to_string()),
+            true => Sink::Spool(AudioFileWriter::spool(format, rate_hz)?),
+            false => Sink::File(AudioFileWriter::create(output, format, rate_hz)?, output.display().to_string()),
         })
     }
 

@@ -12,7 +12,7 @@ use anyhow::Result;
 use host::config::CacheContent;
 use host::corpus::Utterance;
 use host::telemetry::Spread;
-use host::tools::report::{Finding, Report, Section, counted};
+use host::tools::report::{Finding, FindingsReport, Section, counted};
 use serde::Serialize;
 use serde_json::json;
 use tch::Device;
@@ -211,13 +211,13 @@ impl Analysis {
         self.ceilings().into_iter().min_by(order).expect("loading is always there")
     }
 
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> FindingsReport {
         let sections = vec![self.text(), self.audio(), self.stages(), self.efficiency(), self.changes()];
         let title = format!(
             "The data path without a model: {:.1} s of speech a batch, features on {}",
             self.audio_seconds_per_batch, self.data_device
         );
-        Report { sections, figures: json!(self), ..Report::new(title) }
+        FindingsReport { sections, figures: json!(self), ..FindingsReport::new(title) }
     }
 
     fn text(&self) -> Section {

@@ -205,10 +205,10 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
     fn a_limit_that_nothing_fits_into_is_stepped_back_from_to_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let corpus_dir = dir.path().join("corpus");
-        let options = sample_corpus::Options {
+        let options = sample_corpus::SampleCorpusOptions {
             clips: 8,
-            voice: sample_corpus::Voice::Formant,
-            ..sample_corpus::Options::default()
+            voice: sample_corpus::SampleVoice::Formant,
+            ..sample_corpus::SampleCorpusOptions::default()
         };
         sample_corpus::write(&corpus_dir, &options, &|_| std::ops::ControlFlow::Continue(())).unwrap();
         let mut config = Config::parse(TINY, Path::new("a.yaml")).unwrap();
@@ -221,7 +221,7 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
             RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &Hook::NONE };
         let host_limit = Some(HostLimit { mib: 1.0 });
         let options = TuneOptions { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
-        let utterances = corpus::read(&corpus_dir, &corpus::Options::default()).unwrap().utterances;
+        let utterances = corpus::read(&corpus_dir, &corpus::ReadOptions::default()).unwrap().utterances;
         let error = configure(&context, &utterances, options).err().expect("nothing fits");
         let error = host::error::Explained::of(error.as_ref()).to_string();
         assert!(error.starts_with("not even ") && error.contains("MiB, and 1 are there"), "{error}");

@@ -4,14 +4,14 @@ use super::search::SearchEnd;
 use super::{ChosenSetting, SettingComparison, Trial, Tuned};
 use crate::feed::{Roles, name};
 use host::config::CacheContent;
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::json;
 
 /// A machine whose steps vary more has something else to do.
 const UNSTEADY_CV: f64 = 0.15;
 
 impl Tuned {
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> FindingsReport {
         let mut sections = vec![self.sizes(), self.settings(), self.two_gpus(), self.chosen_values()];
         sections.extend(self.before_and_after());
         let figures = json!({
@@ -25,7 +25,11 @@ impl Tuned {
             "after": self.verified.as_ref().map(|(_, after)| after),
             "seconds": self.seconds,
         });
-        Report { sections, figures, ..Report::new(format!("Settings found by trying, in {:.0} s", self.seconds)) }
+        FindingsReport {
+            sections,
+            figures,
+            ..FindingsReport::new(format!("Settings found by trying, in {:.0} s", self.seconds))
+        }
     }
 
     fn sizes(&self) -> Section {

@@ -8,7 +8,7 @@ pub use host_load::{DiskSpeed, look_at_disk, look_at_host};
 
 use super::measure::RunMeasurement;
 use super::profile;
-use host::tools::report::{Finding, Report, Section};
+use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::{Value, json};
 
 /// A disk that gives this many times what training reads has a reserve.
@@ -20,9 +20,12 @@ pub fn report(
     disk: Option<DiskSpeed>,
     measured: Option<&RunMeasurement>,
     figures: Value,
-) -> Report {
-    let mut report =
-        Report { sections: machine, figures, ..Report::new("diagnosis of this machine, and of a short run") };
+) -> FindingsReport {
+    let mut report = FindingsReport {
+        sections: machine,
+        figures,
+        ..FindingsReport::new("diagnosis of this machine, and of a short run")
+    };
     report.sections.extend(disk.map(|disk| disk_section(&disk, measured)));
     if let Some(measured) = measured {
         report.sections.extend(profile::sections(measured));

@@ -4,7 +4,7 @@
 //! writes mel-cepstra. Kubichek's distance is then the root mean square of the difference of two smoothed spectra, in dB.
 //! `c0`, the level, is left out. The geometry is the same for every voice, whatever its own mel frames are.
 
-use host::audio::mel::{Extractor, Work};
+use host::audio::mel::{Extractor, MelScratch};
 use std::f64::consts::{LN_10, PI};
 
 /// Coefficients that are compared, from the first: as many as most papers take.
@@ -39,7 +39,7 @@ impl Frames {
         let window = 2 * (rate * WINDOW_S / 2.0).round() as usize;
         let top_hz = F_MAX_HZ.min(rate / 2.0);
         let extractor = Extractor::new(rate_hz, window, hop, N_MELS, 0.0, top_hz);
-        Self::of_log_mel(extractor.log_mel(samples, &mut Work::default()).to_vec(), top_hz)
+        Self::of_log_mel(extractor.log_mel(samples, &mut MelScratch::default()).to_vec(), top_hz)
     }
 
     fn of_log_mel(log_mel: Vec<f32>, top_hz: f64) -> Self {

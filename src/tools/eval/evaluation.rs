@@ -1,9 +1,8 @@
 //! Figures of all sentences: their spread, the worst of them, as a table and as JSON.
 
 use super::ClipFigures;
-use super::words::Errors;
-use host::telemetry::Spread;
-use host::telemetry::window::percentile;
+use super::words::ErrorCount;
+use host::telemetry::{Spread, median};
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -37,8 +36,8 @@ pub struct Transcripts {
 #[derive(Clone, Debug, Serialize)]
 pub struct Transcript {
     pub text: String,
-    pub words: Errors,
-    pub characters: Errors,
+    pub words: ErrorCount,
+    pub characters: ErrorCount,
 }
 
 /// Figures of all sentences of an evaluation.
@@ -79,7 +78,7 @@ struct Measure {
 
 enum Of {
     Value(fn(&EvaluatedClip) -> Option<f64>),
-    Errors(fn(&EvaluatedClip) -> Option<Errors>),
+    Errors(fn(&EvaluatedClip) -> Option<ErrorCount>),
 }
 
 #[rustfmt::skip]
@@ -130,10 +129,10 @@ impl Measure {
         let spread: Spread = values.iter().copied().collect();
         let mean = match self.of {
             Of::Value(_) => spread.mean,
-            Of::Errors(of) => clips.iter().filter_map(of).sum::<Errors>().share(),
+            Of::Errors(of) => clips.iter().filter_map(of).sum::<ErrorCount>().share(),
         };
         let worst = values.iter().copied().max_by(|a, b| self.badness(*a).total_cmp(&self.badness(*b)))?;
-        let median = percentile(&values, 0.5);
+        let median = median(&values);
         Some(FigureSummary { clips: spread.count, mean, median, worst, spread: spread.std() })
     }
 
@@ -199,7 +198,7 @@ mod tests {
 
     fn clip(id: &str, distortion_db: f64, duration_ratio: f64, wrong: usize) -> EvaluatedClip {
         let transcript = |edits| {
-            let errors = Errors { edits, of: 10 };
+            let errors = ErrorCount { edits, of: 10 };
             Transcript { text: String::new(), words: errors, characters: errors }
         };
         let figures = ClipFigures {

@@ -13,7 +13,7 @@ pub struct EvaluationOptions<'a> {
     /// The corpus; none: what the voice held out.
     pub data: Option<&'a Path>,
     /// How another corpus than the voice's own is to be read.
-    pub layout: corpus::Options,
+    pub layout: corpus::ReadOptions,
     pub part: Part,
     pub limit: usize,
     /// Whether each is spoken after another recording of its speaker.
@@ -56,7 +56,7 @@ impl EvaluationSet {
 /// A corpus, and what the voice has heard of it.
 struct EvaluationCorpus {
     path: PathBuf,
-    layout: corpus::Options,
+    layout: corpus::ReadOptions,
     relation: Relation,
 }
 
@@ -79,7 +79,7 @@ impl EvaluationCorpus {
         };
         let layout = match relation {
             Relation::Foreign => wanted.layout.clone(),
-            _ => corpus::Options::of(data)?,
+            _ => corpus::ReadOptions::of(data)?,
         };
         Ok(EvaluationCorpus { path: path.into(), layout, relation })
     }
@@ -150,10 +150,10 @@ fn one_voice_for_many(cases: &[Case]) -> Option<String> {
 
 /// The same ones whatever else is in the corpus, in its order; a lower limit takes some of those of a higher one.
 fn limit(cases: &mut Vec<Case>, limit: usize) {
-    let mut places: Vec<f64> = cases.iter().map(|case| corpus::place(&case.utterance.id)).collect();
+    let mut places: Vec<f64> = cases.iter().map(|case| corpus::hash_fraction(&case.utterance.id)).collect();
     places.sort_by(f64::total_cmp);
     if let Some(border) = places.get(limit) {
-        cases.retain(|case| corpus::place(&case.utterance.id) < *border);
+        cases.retain(|case| corpus::hash_fraction(&case.utterance.id) < *border);
     }
 }
 

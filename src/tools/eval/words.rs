@@ -5,49 +5,47 @@ use serde::Serialize;
 use std::iter::Sum;
 use std::ops::Add;
 
-/// Insertions, deletions and replacements, and what they are counted against.
+/// How many insertions, deletions and replacements there are, and what they are counted against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Errors {
+pub struct ErrorCount {
     pub edits: usize,
+    /// Words or characters that were to be said.
     pub of: usize,
 }
 
-impl Errors {
-    /// Above 1 where more was heard than was to be said.
+impl ErrorCount {
+    /// Edits as a share of what was to be said; above 1 where more was heard than was to be said.
     pub fn share(&self) -> f64 {
         self.edits as f64 / self.of.max(1) as f64
     }
+}
 
-    fn between<T: PartialEq>(wanted: &[T], heard: &[T]) -> Self {
-        Errors { edits: edits(wanted, heard), of: wanted.len() }
+impl Add for ErrorCount {
+    type Output = ErrorCount;
+
+    fn add(self, other: ErrorCount) -> ErrorCount {
+        ErrorCount { edits: self.edits + other.edits, of: self.of + other.of }
     }
 }
 
-impl Add for Errors {
-    type Output = Errors;
-
-    fn add(self, other: Errors) -> Errors {
-        Errors { edits: self.edits + other.edits, of: self.of + other.of }
+impl Sum for ErrorCount {
+    fn sum<I: Iterator<Item = ErrorCount>>(errors: I) -> ErrorCount {
+        errors.fold(ErrorCount::default(), Add::add)
     }
 }
 
-impl Sum for Errors {
-    fn sum<I: Iterator<Item = Errors>>(errors: I) -> Errors {
-        errors.fold(Errors::default(), Add::add)
-    }
-}
-
-/// Errors in words and in characters, of texts that are made alike first. What was heard is in the language of what was to
-/// be said, and too short or too wrong to tell by itself.
-pub fn compare(wanted: &str, heard: &str, language: &str) -> (Errors, Errors) {
+/// Errors in words and in characters, of texts that are made alike first. What was heard is in the language of what was
+/// to be said, and too short or too wrong to tell by itself.
+pub fn compare(wanted: &str, heard: &str, language: &str) -> (ErrorCount, ErrorCount) {
     let language = if language == "auto" { detect(wanted).unwrap_or_default() } else { language };
     let (wanted, heard) = (words(wanted, language), words(heard, language));
-    let letters = |words: &[String]| words.join(" ").chars().collect::<Vec<char>>();
-    (Errors::between(&wanted, &heard), Errors::between(&letters(&wanted), &letters(&heard)))
+    let words = ErrorCount { edits: strsim::generic_levenshtein(&wanted, &heard), of: wanted.len() };
+    let (wanted, heard) = (wanted.join(" "), heard.join(" "));
+    (words, ErrorCount { edits: strsim::levenshtein(&wanted, &heard), of: wanted.chars().count() })
 }
 
-/// The words a speaker says, in lower case, numbers written out, without punctuation. Where a script has no spaces, every
-/// character is a word.
+/// The words a speaker says, in lower case, numbers written out, without punctuation. Where a script has no spaces,
+/// every character is a word.
 pub fn words(text: &str, language: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for letter in normalize(text, language).chars() {
@@ -64,21 +62,6 @@ pub fn words(text: &str, language: &str) -> Vec<String> {
 
 fn is_kana(letter: char) -> bool {
     matches!(letter, '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30ff}')
-}
-
-/// Levenshtein's distance (1966), row by row.
-fn edits<T: PartialEq>(wanted: &[T], heard: &[T]) -> usize {
-    let mut row: Vec<usize> = (0..=heard.len()).collect();
-    for (above, want) in wanted.iter().enumerate() {
-        let mut corner = above;
-        row[0] = above + 1;
-        for (col, hear) in heard.iter().enumerate() {
-            let replaced = corner + usize::from(want != hear);
-            corner = row[col + 1];
-            row[col + 1] = replaced.min(corner + 1).min(row[col] + 1);
-        }
-    }
-    row[heard.len()]
 }
 
 #[cfg(test)]
@@ -101,8 +84,8 @@ mod tests {
         assert_eq!(counted("", "noise"), (1, 0));
         assert_eq!(counted("a b c d", "b c d a"), (2, 4));
         let letters = |wanted: &str, heard: &str| compare(wanted, heard, "en").1;
-        assert_eq!(letters("kitten", "sitting"), Errors { edits: 3, of: 6 });
-        assert_eq!(letters("saturday", "sunday"), Errors { edits: 3, of: 8 });
+        assert_eq!(letters("kitten", "sitting"), ErrorCount { edits: 3, of: 6 });
+        assert_eq!(letters("saturday", "sunday"), ErrorCount { edits: 3, of: 8 });
     }
 
     #[test]
@@ -110,7 +93,7 @@ mod tests {
         assert_eq!(counted("It's “Mr. Smith”, aged 42!", "its mister smith aged forty-two"), (0, 6));
         assert_eq!(counted("well-known", "Well known."), (0, 2));
         let german = compare("Das kostet 5 Euro, nicht mehr.", "das kostet 5 euro nicht mehr", "auto");
-        assert_eq!(german.0, Errors { edits: 0, of: 6 });
+        assert_eq!(german.0, ErrorCount { edits: 0, of: 6 });
     }
 
     #[test]
@@ -121,7 +104,7 @@ mod tests {
 
     #[test]
     fn errors_of_many_clips_are_pooled() {
-        let all: Errors = [Errors { edits: 1, of: 2 }, Errors { edits: 0, of: 8 }].into_iter().sum();
-        assert_eq!((all, all.share()), (Errors { edits: 1, of: 10 }, 0.1));
+        let all: ErrorCount = [ErrorCount { edits: 1, of: 2 }, ErrorCount { edits: 0, of: 8 }].into_iter().sum();
+        assert_eq!((all, all.share()), (ErrorCount { edits: 1, of: 10 }, 0.1));
     }
 }

@@ -7,15 +7,16 @@ use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDe
 use symphonia::core::errors::Result;
 use symphonia::core::packet::Packet;
 
+/// A decoder of packets.
 pub enum Codec {
-    Pcm { unpack: Unpack, layout: Layout },
+    Pcm { unpack: Unpack, layout: SampleLayout },
     Opus(Box<Opus>),
     Other(Box<dyn AudioDecoder>),
 }
 
-/// What the numbers of a packet mean.
+/// Rate and channels of a packet's samples.
 #[derive(Clone, Copy)]
-pub struct Layout {
+pub struct SampleLayout {
     pub rate_hz: u32,
     pub channels: usize,
 }
@@ -28,13 +29,13 @@ impl Codec {
         if let (Some(unpack), Some(rate_hz), Some(channels)) =
             (pcm::unpacker(params), params.sample_rate, &params.channels)
         {
-            return Ok(Codec::Pcm { unpack, layout: Layout { rate_hz, channels: channels.count() } });
+            return Ok(Codec::Pcm { unpack, layout: SampleLayout { rate_hz, channels: channels.count() } });
         }
         symphonia::default::get_codecs().make_audio_decoder(params, &AudioDecoderOptions::default()).map(Codec::Other)
     }
 
     /// Replaces `out` with the packet's samples, interleaved.
-    pub fn decode(&mut self, packet: &Packet, out: &mut Vec<f32>) -> Result<Layout> {
+    pub fn decode(&mut self, packet: &Packet, out: &mut Vec<f32>) -> Result<SampleLayout> {
         out.clear();
         match self {
             Codec::Pcm { unpack, layout } => {
@@ -43,12 +44,12 @@ impl Codec {
             }
             Codec::Opus(opus) => {
                 opus.decode(packet, out)?;
-                Ok(Layout { rate_hz: opus::RATE_HZ, channels: opus.channels })
+                Ok(SampleLayout { rate_hz: opus::RATE_HZ, channels: opus.channels })
             }
             Codec::Other(decoder) => {
                 let decoded = decoder.decode(packet)?;
                 decoded.copy_to_vec_interleaved(out);
-                Ok(Layout { rate_hz: decoded.spec().rate(), channels: decoded.spec().channels().count() })
+                Ok(SampleLayout { rate_hz: decoded.spec().rate(), channels: decoded.spec().channels().count() })
             }
         }
     }

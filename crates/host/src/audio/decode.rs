@@ -4,8 +4,8 @@
 
 use super::codec::Codec;
 use super::mono::Mono;
-use super::{Error, Waveform};
-use crate::catch_panic;
+use super::{Error, FileError, Waveform};
+use crate::catch_panic::catch_panic;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -16,42 +16,49 @@ use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 use symphonia::core::packet::Packet;
 
-/// One hostile file must not end a run over thousands: Symphonia can still panic on some headers (its WAV reader
-/// multiplies channels and bits in 16 bits), and that becomes an error like any other damage.
-pub fn decode(path: &Path) -> Result<Waveform, Error> {
+/// Decodes a whole recording.
+pub fn decode(path: &Path) -> Result<Waveform, FileError> {
     decode_start(path, f64::INFINITY).map(|(wave, _)| wave)
 }
 
-/// No more than its first seconds, and whether there are more: memory is bounded however long the recording is.
-pub fn decode_start(path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
-    let file = regular_file(path).map_err(|cause| Error::Io { path: path.into(), cause })?;
-    guarded(Box::new(file), path, seconds)
+/// Decodes no more than the first seconds of a recording, and says whether there are more: memory is bounded however
+/// long the recording is.
+pub fn decode_start(path: &Path, seconds: f64) -> Result<(Waveform, bool), FileError> {
+    let file = regular_file(path).map_err(FileError::at(path))?;
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    guarded(Box::new(file), extension, seconds).map_err(FileError::at(path))
 }
 
-/// The same for a file that is in memory; errors call it `name`.
-pub fn decode_bytes(bytes: Vec<u8>, name: &str, seconds: f64) -> Result<(Waveform, bool), Error> {
-    guarded(Box::new(io::Cursor::new(bytes)), Path::new(name), seconds)
+/// Decodes no more than the first seconds of a file that is in memory, and says whether there are more.
+pub fn decode_bytes(bytes: Vec<u8>, seconds: f64) -> Result<(Waveform, bool), Error> {
+    guarded(Box::new(io::Cursor::new(bytes)), None, seconds)
 }
 
-fn guarded(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
-    catch_panic(|_| true, || decode_source(source, path, seconds))
-        .unwrap_or_else(|_| Err(Error::Damaged { path: path.into(), what: "its decoder failed on it".into() }))
+/// One hostile file must not end a run over thousands: Symphonia can still panic on some headers (its WAV reader
+/// multiplies channels and bits in 16 bits), and that becomes an error like any other damage.
+fn guarded(source: Box<dyn MediaSource>, extension: Option<&str>, seconds: f64) -> Result<(Waveform, bool), Error> {
+    catch_panic(|_| true, || decode_source(source, extension, seconds))
+        .unwrap_or_else(|_| Err(Error::Damaged("its decoder failed on it".into())))
 }
 
-fn decode_source(source: Box<dyn MediaSource>, path: &Path, seconds: f64) -> Result<(Waveform, bool), Error> {
-    let mut recording = Recording::open(source, path).map_err(|fault| explain(path, fault))?;
+fn decode_source(
+    source: Box<dyn MediaSource>,
+    extension: Option<&str>,
+    seconds: f64,
+) -> Result<(Waveform, bool), Error> {
+    let mut recording = Recording::open(source, extension)?;
     let (mut mono, mut interleaved) = (Mono::default(), Vec::new());
-    while let Some(packet) = recording.next_packet().map_err(|fault| explain(path, fault))? {
-        let layout = recording.codec.decode(&packet, &mut interleaved).map_err(|fault| explain(path, fault))?;
-        mono.append(&interleaved, layout).map_err(|refusal| refusal.at(path))?;
+    while let Some(packet) = recording.next_packet()? {
+        let layout = recording.codec.decode(&packet, &mut interleaved)?;
+        mono.append(&interleaved, layout)?;
         if mono.seconds() >= seconds {
-            return mono.finish(None).map(|wave| (wave, true)).map_err(|refusal| refusal.at(path));
+            return mono.finish(None).map(|wave| (wave, true));
         }
     }
-    mono.finish(recording.promised_samples).map(|wave| (wave, false)).map_err(|refusal| refusal.at(path))
+    mono.finish(recording.promised_samples).map(|wave| (wave, false))
 }
 
-/// A named pipe would make `open` wait for ever, so look before opening.
+/// Opens a file, having looked at what it is: a named pipe would make `open` wait for ever.
 fn regular_file(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?;
     if kind.is_dir() {
@@ -68,14 +75,14 @@ struct Recording {
     format: Box<dyn FormatReader>,
     track: u32,
     codec: Codec,
-    /// What the header promises, where the format promises exactly.
+    /// Samples that the header promises, where the format promises exactly.
     promised_samples: Option<u64>,
 }
 
 impl Recording {
-    fn open(source: Box<dyn MediaSource>, path: &Path) -> Result<Self, Fault> {
+    fn open(source: Box<dyn MediaSource>, extension: Option<&str>) -> Result<Self, Fault> {
         let mut hint = Hint::new();
-        if let Some(extension) = path.extension().and_then(|extension| extension.to_str()) {
+        if let Some(extension) = extension {
             hint.with_extension(extension);
         }
         let stream = MediaSourceStream::new(source, Default::default());
@@ -90,7 +97,8 @@ impl Recording {
         Ok(Self { track: track.id, codec, promised_samples: track.num_frames.filter(|_| exact), format })
     }
 
-    /// A file that stops inside a packet ends there; `Mono::finish` says whether that is too early.
+    /// The next packet of the track. A file that stops inside a packet ends there; `Mono::finish` says whether that is
+    /// too early.
     fn next_packet(&mut self) -> Result<Option<Packet>, Fault> {
         loop {
             match self.format.next_packet() {
@@ -102,15 +110,16 @@ impl Recording {
     }
 }
 
-fn explain(path: &Path, fault: Fault) -> Error {
-    let path = path.to_path_buf();
-    match fault {
-        Fault::IoError(fault) if fault.kind() == io::ErrorKind::UnexpectedEof => {
-            Error::Damaged { path, what: "it ends before any sound: truncated, or not a recording".into() }
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::IoError(fault) if fault.kind() == io::ErrorKind::UnexpectedEof => {
+                Error::Damaged("it ends before any sound: truncated, or not a recording".into())
+            }
+            Fault::IoError(cause) => Error::Io { cause },
+            Fault::Unsupported(what) => Error::unsupported(what),
+            Fault::DecodeError(what) | Fault::LimitError(what) => Error::Damaged(what.into()),
+            other => Error::Damaged(other.to_string()),
         }
-        Fault::IoError(cause) => Error::Io { path, cause },
-        Fault::Unsupported(what) => Error::Unsupported { path, what: what.into() },
-        Fault::DecodeError(what) | Fault::LimitError(what) => Error::Damaged { path, what: what.into() },
-        other => Error::Damaged { path, what: other.to_string() },
     }
 }

@@ -2,12 +2,12 @@
 //! thirds of a WAV file's size for speech, and it streams.
 
 const BLOCK: usize = 4096;
-/// Partitions of a block's residual have a parameter each: up to 2⁶ of them.
+/// Bits of the number of a block's partitions, each of which has a parameter: up to 2⁶ of them.
 const MOST_PARTITION_BITS: u32 = 6;
-/// Larger parameters are an escape code.
+/// The largest Rice parameter; larger ones are an escape code.
 const MOST_RICE: u32 = 14;
 
-/// Samples in, frames out. The header's lengths are known at the end: `header` again, then.
+/// Turns samples into frames. The header's lengths are known at the end: `header` again, then.
 pub struct FlacEncoder {
     rate_hz: u32,
     waiting: Vec<i32>,
@@ -86,7 +86,7 @@ impl FlacEncoder {
     }
 }
 
-/// The predictor whose residual is smallest; a constant where there is one.
+/// Writes a block by the predictor whose residual is smallest; a constant where there is one.
 fn subframe(block: &[i32], bits: &mut Bits) {
     bits.put(0, 1);
     if block.iter().all(|sample| *sample == block[0]) {
@@ -109,7 +109,7 @@ fn residual(block: &[i32], order: usize) -> Vec<i32> {
     (0..order).fold(block.to_vec(), |from, _| from.windows(2).map(|pair| pair[1] - pair[0]).collect())
 }
 
-/// In as many partitions as make it shortest.
+/// Writes a residual in as many partitions as make it shortest.
 fn rice(residual: &[i32], order: usize, block: usize, bits: &mut Bits) {
     let plan = |partition_bits: u32| {
         let parts = partitions(residual, order, block, partition_bits);
@@ -144,13 +144,13 @@ fn best_rice(part: &[i32]) -> (u32, u64) {
     (0..=MOST_RICE).map(|parameter| (parameter, cost(parameter))).min_by_key(|(_, cost)| *cost).expect("not empty")
 }
 
-/// 0, -1, 1, -2, 2 … to 0, 1, 2, 3, 4 …
+/// Maps 0, -1, 1, -2, 2 … to 0, 1, 2, 3, 4 …
 fn fold(value: i32) -> u64 {
     let value = i64::from(value);
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// Bits in network order.
+/// A writer of bits in network order.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,
@@ -160,7 +160,7 @@ struct Bits {
 }
 
 impl Bits {
-    /// The lowest `count` bits, at most 56.
+    /// Writes the lowest `count` bits of a value, at most 56.
     fn put(&mut self, value: u64, count: u32) {
         self.partial = (self.partial << count) | value;
         self.held += count;
@@ -171,13 +171,13 @@ impl Bits {
         self.partial &= (1 << self.held) - 1;
     }
 
-    /// So many zeros, then a one.
+    /// Writes so many zeros, then a one.
     fn put_unary(&mut self, zeros: u64) {
         (0..zeros / 32).for_each(|_| self.put(0, 32));
         self.put(1, (zeros % 32) as u32 + 1);
     }
 
-    /// As UTF-8 writes code points, up to 36 bits.
+    /// Writes a number as UTF-8 writes code points, up to 36 bits.
     fn put_number(&mut self, number: u64) {
         if number < 0x80 {
             return self.put(number, 8);

@@ -5,16 +5,16 @@
 use super::{Waveform, peak};
 use std::f64::consts::PI;
 
-/// Blocks quieter than this are silence, whatever the clip.
+/// Loudness below which a block is silence, whatever the clip.
 const SILENCE_LUFS: f64 = -70.0;
-/// Blocks below this share of the mean power, 10 LU down, are pauses.
+/// Share of the mean power, 10 LU down, below which a block is a pause.
 const PAUSE_SHARE: f64 = 0.1;
 /// Steps of 100 ms in a block.
 const BLOCK_STEPS: usize = 4;
-/// No gain may bring a sample beyond this: a clip that would clip stays quieter than the target.
+/// Highest sample that a gain may make: a clip that would clip stays quieter than the target.
 const MAX_PEAK: f32 = 0.95;
 
-/// To `target_lufs`, or as near as `MAX_PEAK` allows. Silence stays silence.
+/// Brings a clip to `target_lufs`, or as near as `MAX_PEAK` allows. Silence stays silence.
 pub fn normalize(mut wave: Waveform, target_lufs: f64) -> Waveform {
     if let Some(lufs) = integrated_lufs(&wave) {
         let wanted = 10f64.powf((target_lufs - lufs) / 20.0) as f32;

@@ -1,13 +1,14 @@
 //! Decoded packets gathered into one channel, and refused when no voice could learn from them.
 
-use super::codec::Layout;
+use super::codec::SampleLayout;
 use super::{Error, RATES_HZ, Waveform};
-use std::path::Path;
 
-/// 256 MiB of samples: 50 minutes at 22.05 kHz. A few bytes of FLAC can unfold to more than any machine holds.
+/// Samples of the longest recording, 256 MiB of them: 50 minutes at 22.05 kHz. A few bytes of FLAC can unfold to more
+/// than any machine holds.
 pub(super) const MAX_SAMPLES: usize = 1 << 26;
 
-/// Float files may overshoot ±1 a little and are clipped; beyond this they hold integers and would become noise.
+/// The loudest sample. Float files may overshoot ±1 a little and are clipped; beyond this they hold integers and would
+/// become noise.
 const MAX_PEAK: f32 = 8.0;
 
 /// Packets mixed down to one channel so far.
@@ -18,18 +19,23 @@ pub struct Mono {
 }
 
 impl Mono {
-    pub fn append(&mut self, interleaved: &[f32], Layout { rate_hz, channels }: Layout) -> Result<(), Refusal> {
+    /// Adds a packet as the mean of its channels.
+    pub fn append(
+        &mut self,
+        interleaved: &[f32],
+        SampleLayout { rate_hz, channels }: SampleLayout,
+    ) -> Result<(), Error> {
         if channels == 0 || interleaved.is_empty() {
             return Ok(());
         }
         if !RATES_HZ.contains(&rate_hz) {
-            return Err(Refusal::Damaged(format!("its header says {rate_hz} Hz")));
+            return Err(Error::Damaged(format!("its header says {rate_hz} Hz")));
         }
         if self.samples.len() + interleaved.len() / channels > MAX_SAMPLES {
-            return Err(Refusal::Unusable(format!("longer than {} minutes", MAX_SAMPLES as u32 / rate_hz / 60)));
+            return Err(Error::Unusable(format!("longer than {} minutes", MAX_SAMPLES as u32 / rate_hz / 60)));
         }
         if ![0, rate_hz].contains(&self.rate_hz) {
-            return Err(Refusal::Damaged(format!("changes from {} Hz to {rate_hz} Hz midway", self.rate_hz)));
+            return Err(Error::Damaged(format!("changes from {} Hz to {rate_hz} Hz midway", self.rate_hz)));
         }
         self.rate_hz = rate_hz;
         match channels {
@@ -47,39 +53,25 @@ impl Mono {
         self.samples.len() as f64 / f64::from(self.rate_hz.max(1))
     }
 
-    pub fn finish(mut self, promised: Option<u64>) -> Result<Waveform, Refusal> {
+    /// The recording, where it is one; `promised` is how many samples its header says it has.
+    pub fn finish(mut self, promised: Option<u64>) -> Result<Waveform, Error> {
         let there = self.samples.len() as u64;
         if let Some(promised) = promised.filter(|&promised| promised > there) {
-            return Err(Refusal::Damaged(format!("truncated: its header promises {promised} samples, it has {there}")));
+            return Err(Error::Damaged(format!("truncated: its header promises {promised} samples, it has {there}")));
         }
         if self.samples.is_empty() {
-            return Err(Refusal::Unusable("no samples in it".into()));
+            return Err(Error::Unusable("no samples in it".into()));
         }
         if let Some(at) = self.samples.iter().position(|sample| !sample.is_finite()) {
-            return Err(Refusal::Unusable(format!("sample {at} is not a number")));
+            return Err(Error::Unusable(format!("sample {at} is not a number")));
         }
         let peak = super::peak(&self.samples);
         if peak > MAX_PEAK {
-            return Err(Refusal::Unusable(format!("samples reach {peak}, float samples belong within ±1")));
+            return Err(Error::Unusable(format!("samples reach {peak}, float samples belong within ±1")));
         }
         if peak > 1.0 {
             self.samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
         }
         Ok(Waveform { samples: self.samples, rate_hz: self.rate_hz })
-    }
-}
-
-/// An error that does not know its path yet.
-pub enum Refusal {
-    Damaged(String),
-    Unusable(String),
-}
-
-impl Refusal {
-    pub fn at(self, path: &Path) -> Error {
-        match self {
-            Refusal::Damaged(what) => Error::Damaged { path: path.into(), what },
-            Refusal::Unusable(what) => Error::Unusable { path: path.into(), what },
-        }
     }
 }

@@ -7,6 +7,7 @@ use symphonia::core::packet::Packet;
 
 pub const RATE_HZ: u32 = 48_000;
 
+/// Decodes the packets of one track.
 pub struct Opus {
     decoder: OpusDecoder,
     pub channels: usize,
@@ -16,7 +17,7 @@ pub struct Opus {
 }
 
 impl Opus {
-    /// `head`: the identification header, beginning with `OpusHead`.
+    /// Takes the identification header, which begins with `OpusHead`.
     pub fn new(head: &[u8]) -> Result<Self> {
         let fields = head.get(9..).and_then(<[u8]>::first_chunk);
         let Some(&[channels, skip_0, skip_1, _, _, _, _, gain_0, gain_1, mapping]) = fields else {
@@ -35,7 +36,7 @@ impl Opus {
         })
     }
 
-    /// Interleaved.
+    /// Appends the packet's samples, interleaved.
     pub fn decode(&mut self, packet: &Packet, out: &mut Vec<f32>) -> Result<()> {
         let refuse = |_| Fault::DecodeError("an Opus packet breaks the format's rules");
         let samples = self.decoder.decode_packet(&packet.data).map_err(refuse)?;

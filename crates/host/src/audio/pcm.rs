@@ -6,10 +6,11 @@ use symphonia::core::codecs::audio::well_known::{
 };
 use symphonia::core::codecs::audio::{AudioCodecId, AudioCodecParameters};
 
-/// One packet's bytes to samples in -1..1.
+/// Turns a packet's bytes into samples in -1..1.
 pub type Unpack = fn(&[u8], &mut Vec<f32>);
 
-/// None where Symphonia must do it: rarer codecs, and samples narrower than the bytes that hold them.
+/// How the packets of a track are unpacked; none where Symphonia must do it: rarer codecs, and samples narrower than
+/// the bytes that hold them.
 pub fn unpacker(params: &AudioCodecParameters) -> Option<Unpack> {
     let (bits, unpack) = by_codec(params.codec)?;
     let whole = [params.bits_per_sample, params.bits_per_coded_sample].iter().flatten().all(|&stated| stated == bits);
@@ -30,7 +31,7 @@ fn from_32_bits(bytes: [u8; 4]) -> f32 {
     i32::from_le_bytes(bytes) as f32 / 2_147_483_648.0
 }
 
-/// A sample cut in half at the end is dropped; whoever counts samples will miss it.
+/// Appends a number for each sample. A sample cut in half at the end is dropped; whoever counts samples will miss it.
 fn each<const WIDTH: usize>(bytes: &[u8], out: &mut Vec<f32>, sample: impl Fn([u8; WIDTH]) -> f32) {
     out.extend(bytes.as_chunks::<WIDTH>().0.iter().map(|&bytes| sample(bytes)));
 }

@@ -6,18 +6,20 @@ use rubato::{Fft, FixedSync, Resampler as _, ResamplerConstructionError, WindowF
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// An FFT block of about this many samples: the longer it is, the sharper the filter at the upper end. With this one and
+/// Samples of an FFT block, about: the longer it is, the sharper the filter at the upper end. With this one and
 /// the window below, tones up to 95 % of the new band pass unchanged and those above it come out 140 dB down.
 const BLOCK_SAMPLES: usize = 1024;
 
-/// More rates than a corpus has.
+/// Filters that are kept: more than a corpus has rates.
 const MAX_FILTERS: usize = 8;
 
+/// Brings one clip to a rate; whoever has many keeps a [`Resampler`].
 pub fn resample(wave: Waveform, rate_hz: u32) -> Result<Waveform, Error> {
     Resampler::default().resample(wave, rate_hz)
 }
 
-/// Filters that were used, for the next clip of the same rate: to make one takes a seventh of the time of a clip.
+/// Resamples clips and keeps its filters for the next one of the same rate: to make one takes a seventh of the time of
+/// a clip.
 #[derive(Default)]
 pub struct Resampler {
     filters: HashMap<(u32, u32), Fft<f32>>,
@@ -58,28 +60,29 @@ fn filter(from: usize, to: usize) -> Result<Fft<f32>, ResamplerConstructionError
     Fft::new_custom(from, to, block_samples(from, to), 1, 1, WindowFunction::BlackmanHarris2, FixedSync::Both)
 }
 
-/// The same for sound that comes in pieces: all that comes out is what the whole would have given.
-pub struct Converter {
-    /// None where both rates are the same.
+/// Resamples sound that comes in pieces: all that comes out is what the whole would have given.
+pub struct StreamResampler {
+    /// The filter; none where both rates are the same.
     filter: Option<Fft<f32>>,
-    /// Less than a block.
+    /// Samples that do not fill a block yet.
     waiting: Vec<f32>,
-    /// What the filter gives before the first sample that counts.
+    /// Samples that the filter still gives before the first one that counts.
     delay: usize,
     rates_hz: (u32, u32),
     taken: usize,
     given: usize,
 }
 
-impl Converter {
+impl StreamResampler {
     pub fn new(from_hz: u32, to_hz: u32) -> Result<Self, Error> {
         let fail = |what: String| Error::Resample { from_hz, to_hz, what };
         let made = || filter(from_hz as usize, to_hz as usize).map_err(|error| fail(error.to_string()));
         let filter = (from_hz != to_hz).then(made).transpose()?;
         let delay = filter.as_ref().map_or(0, rubato::Resampler::output_delay);
-        Ok(Converter { filter, waiting: Vec::new(), delay, rates_hz: (from_hz, to_hz), taken: 0, given: 0 })
+        Ok(StreamResampler { filter, waiting: Vec::new(), delay, rates_hz: (from_hz, to_hz), taken: 0, given: 0 })
     }
 
+    /// What is final once these samples are there.
     pub fn push(&mut self, samples: &[f32]) -> Vec<f32> {
         let Some(filter) = &mut self.filter else { return samples.to_vec() };
         self.taken += samples.len();
@@ -98,7 +101,7 @@ impl Converter {
         out
     }
 
-    /// The rest: silence pushes it out of the filter.
+    /// The rest of the sound, which silence pushes out of the filter.
     pub fn finish(&mut self) -> Vec<f32> {
         let Some(block) = self.filter.as_ref().map(|filter| filter.input_frames_next()) else { return Vec::new() };
         let (from, to) = (self.rates_hz.0 as usize, self.rates_hz.1 as usize);
@@ -112,7 +115,8 @@ impl Converter {
     }
 }
 
-/// An even number of the smallest blocks that both rates share: an odd one would delay the clip by half a sample.
+/// Samples of a block: an even number of the smallest blocks that both rates share: an odd one would delay the clip by
+/// half a sample.
 fn block_samples(from: usize, to: usize) -> usize {
     let step = 2 * from / greatest_common_divisor(from, to);
     step * BLOCK_SAMPLES.div_ceil(step)
@@ -150,9 +154,9 @@ mod tests {
     fn pieces_give_what_the_whole_gives() {
         for (to_hz, seconds) in [(24_000, 1.37), (16_000, 0.01), (22_050, 0.2)] {
             let wave = tone(700.0, 22_050, seconds);
-            let mut converter = Converter::new(22_050, to_hz).unwrap();
-            let mut made: Vec<f32> = wave.samples.chunks(997).flat_map(|piece| converter.push(piece)).collect();
-            made.extend(converter.finish());
+            let mut resampler = StreamResampler::new(22_050, to_hz).unwrap();
+            let mut made: Vec<f32> = wave.samples.chunks(997).flat_map(|piece| resampler.push(piece)).collect();
+            made.extend(resampler.finish());
             let whole = resample(wave, to_hz).unwrap().samples;
             assert_eq!(made.len(), whole.len());
             assert!(made.iter().zip(&whole).all(|(a, b)| (a - b).abs() < 1e-6), "{to_hz}");

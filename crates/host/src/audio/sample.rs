@@ -1,13 +1,14 @@
 //! One sample, as it lies in a file or as a number.
 
+/// A sample of sound in any form.
 pub trait Sample: Copy {
-    /// -1..1
+    /// The sample in -1..1.
     fn to_f32(self) -> f32;
-    /// Full scale is 32768, as it is when samples are read back.
+    /// The sample in 16 bits. Full scale is 32768, as it is when samples are read back.
     fn to_i16(self) -> i16;
 }
 
-/// Little-endian, 16 bits.
+/// A 16-bit sample as little-endian bytes.
 impl Sample for [u8; 2] {
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -26,7 +27,7 @@ impl Sample for f32 {
         self
     }
 
-    /// Beyond ±1 it is clipped: the conversion saturates.
+    /// The sample in 16 bits; beyond ±1 it is clipped: the conversion saturates.
     #[inline(always)]
     fn to_i16(self) -> i16 {
         (self * 32768.0).round_ties_even() as i16

@@ -5,7 +5,7 @@ use super::sample::Sample;
 use pulp::{Arch, Simd, WithSimd};
 use std::ops::Range;
 
-/// Quieter than this against the loudest frame (40 dB) is silence.
+/// Level of silence against the loudest frame: 40 dB below.
 const SILENCE_RATIO: f32 = 0.01;
 /// Sums of energy that are kept apart, so that as many samples are added at a time.
 const LANES: usize = 16;
@@ -18,7 +18,7 @@ pub fn trim_silence(mut wave: Waveform) -> Waveform {
     wave
 }
 
-/// Where speech lies, with 50 ms before and after it. All of a clip that is nothing but silence.
+/// Where speech lies, with 50 ms before and after it; all of a clip that is nothing but silence.
 pub fn speech<T: Sample>(samples: &[T], rate_hz: u32) -> Range<usize> {
     let frame_samples = (rate_hz as usize / 100).max(1);
     let keep_samples = rate_hz as usize / 20;

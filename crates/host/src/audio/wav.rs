@@ -1,22 +1,22 @@
 //! 16-bit mono WAV.
 
-/// Of what the format can say, 4 GiB: 27 hours at 22.05 kHz.
+/// The length that stands for "unknown", and the longest that the format can say: 4 GiB, 27 hours at 22.05 kHz.
 const UNKNOWN: u32 = u32::MAX;
 
-/// A whole file in memory.
+/// Samples as a whole WAV file in memory.
 pub fn wav_bytes(samples: &[f32], rate_hz: u32) -> Vec<u8> {
     let mut file = wav_header(Some(samples.len() as u64 * 2), rate_hz);
     file.extend(pcm16(samples).flat_map(i16::to_le_bytes));
     file
 }
 
-/// Clipped to ±1 and rounded.
+/// Samples in 16 bits, clipped to ±1 and rounded.
 pub fn pcm16(samples: &[f32]) -> impl Iterator<Item = i16> + '_ {
     samples.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16)
 }
 
-/// 44 bytes. Lengths that nobody knows yet, or past 4 GiB, become the format's mark for "unknown": readers then go on to
-/// the end.
+/// The header of a file, 44 bytes. Lengths that nobody knows yet, or past 4 GiB, become the format's mark for
+/// "unknown": readers then go on to the end.
 pub fn wav_header(data_bytes: Option<u64>, rate_hz: u32) -> Vec<u8> {
     let length = |more: u64| {
         let bytes = data_bytes.and_then(|bytes| u32::try_from(bytes + more).ok());

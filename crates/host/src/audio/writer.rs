@@ -1,6 +1,6 @@
 //! Speech into files and streams, chunk by chunk: memory does not grow with its length.
 
-use super::Error;
+use super::FileError;
 use super::flac::FlacEncoder;
 use super::wav::{pcm16, wav_header};
 use std::fs::{self, File};
@@ -8,9 +8,9 @@ use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mono, 16 bits a sample.
+/// Formats that speech is written in, mono with 16 bits a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum AudioFormat {
     Wav,
     /// Lossless, about two thirds of the size
     Flac,
@@ -18,53 +18,53 @@ pub enum Format {
     Raw,
 }
 
-impl Format {
+impl AudioFormat {
     pub fn extension(self) -> &'static str {
         match self {
-            Format::Wav => "wav",
-            Format::Flac => "flac",
-            Format::Raw => "raw",
+            AudioFormat::Wav => "wav",
+            AudioFormat::Flac => "flac",
+            AudioFormat::Raw => "raw",
         }
     }
 
-    /// What the name of a file asks for.
+    /// The format that the name of a file asks for.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "wav" => Some(Format::Wav),
-            "flac" => Some(Format::Flac),
-            "raw" | "pcm" => Some(Format::Raw),
+            "wav" => Some(AudioFormat::Wav),
+            "flac" => Some(AudioFormat::Flac),
+            "raw" | "pcm" => Some(AudioFormat::Raw),
             _ => None,
         }
     }
 }
 
-/// Samples to bytes of a format. For a stream: `start`, what `push` gives, what `finish` gives. A file whose beginning
-/// can be written again gets `header` there at the end, which by then knows the lengths.
+/// Turns samples into bytes of a format. For a stream: `start`, what `push` gives, what `finish` gives. A file whose
+/// beginning can be written again gets `header` there at the end, which by then knows the lengths.
 pub struct Encoder {
     rate_hz: u32,
     samples: u64,
-    format: Format,
+    format: AudioFormat,
     flac: FlacEncoder,
 }
 
 impl Encoder {
-    pub fn new(format: Format, rate_hz: u32) -> Self {
+    pub fn new(format: AudioFormat, rate_hz: u32) -> Self {
         Encoder { rate_hz, samples: 0, format, flac: FlacEncoder::new(rate_hz) }
     }
 
     /// The header of a stream: lengths are not known.
     pub fn start(&self) -> Vec<u8> {
         match self.format {
-            Format::Wav => wav_header(None, self.rate_hz),
-            Format::Flac => self.flac.header(),
-            Format::Raw => Vec::new(),
+            AudioFormat::Wav => wav_header(None, self.rate_hz),
+            AudioFormat::Flac => self.flac.header(),
+            AudioFormat::Raw => Vec::new(),
         }
     }
 
-    /// The same with lengths; as long as the one from `start`.
+    /// The header of a file, with lengths; it is as long as the one from `start`.
     pub fn header(&self) -> Vec<u8> {
         match self.format {
-            Format::Wav => wav_header(Some(self.samples * 2), self.rate_hz),
+            AudioFormat::Wav => wav_header(Some(self.samples * 2), self.rate_hz),
             _ => self.start(),
         }
     }
@@ -73,7 +73,7 @@ impl Encoder {
         self.samples += samples.len() as u64;
         let mut bytes = Vec::with_capacity(samples.len() * 2);
         match self.format {
-            Format::Flac => self.flac.push(&pcm16(samples).collect::<Vec<_>>(), &mut bytes),
+            AudioFormat::Flac => self.flac.push(&pcm16(samples).collect::<Vec<_>>(), &mut bytes),
             _ => bytes.extend(pcm16(samples).flat_map(i16::to_le_bytes)),
         }
         bytes
@@ -81,27 +81,27 @@ impl Encoder {
 
     pub fn finish(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if self.format == Format::Flac {
+        if self.format == AudioFormat::Flac {
             self.flac.finish(&mut bytes);
         }
         bytes
     }
 }
 
-/// A file on its way. It gets its name when it is whole: `finish` renames it, dropping it removes it.
-pub struct FileWriter {
+/// A file of speech on its way. It gets its name when it is whole: `finish` renames it, dropping it removes it.
+pub struct AudioFileWriter {
     target: PathBuf,
     partial: PathBuf,
     file: BufWriter<File>,
     encoder: Encoder,
-    /// The target is a pipe or a device: the bytes are copied into it instead.
+    /// Whether the target is a pipe or a device, into which the bytes are copied instead.
     copied: bool,
 }
 
-impl FileWriter {
-    /// Links are followed, and what is no regular file (a pipe, a device) is written into.
-    pub fn create(path: &Path, format: Format, rate_hz: u32) -> Result<Self, Error> {
-        let fail = |cause: io::Error| Error::Io { path: path.into(), cause };
+impl AudioFileWriter {
+    /// Starts a file. Links are followed, and what is no regular file (a pipe, a device) is written into.
+    pub fn create(path: &Path, format: AudioFormat, rate_hz: u32) -> Result<Self, FileError> {
+        let fail = |cause: io::Error| FileError::at(path)(cause);
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let copied = fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir());
         let partial = if copied {
@@ -117,27 +117,27 @@ impl FileWriter {
         Self::open(target, partial, copied, Encoder::new(format, rate_hz)).map_err(fail)
     }
 
-    /// For standard output: kept on disk until its lengths are known, then `copy_to`.
-    pub fn spool(format: Format, rate_hz: u32) -> Result<Self, Error> {
+    /// A file for standard output: kept on disk until its lengths are known, then `copy_to`.
+    pub fn spool(format: AudioFormat, rate_hz: u32) -> Result<Self, FileError> {
         let partial = scratch();
-        Self::open("-".into(), partial.clone(), true, Encoder::new(format, rate_hz))
-            .map_err(|cause| Error::Io { path: partial, cause })
+        Self::open("-".into(), partial.clone(), true, Encoder::new(format, rate_hz)).map_err(FileError::at(&partial))
     }
 
     fn open(target: PathBuf, partial: PathBuf, copied: bool, encoder: Encoder) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&partial)?;
-        let mut writer = FileWriter { target, partial, file: BufWriter::new(file), encoder, copied };
+        let mut writer = AudioFileWriter { target, partial, file: BufWriter::new(file), encoder, copied };
         let start = writer.encoder.start();
         writer.file.write_all(&start)?;
         Ok(writer)
     }
 
-    pub fn push(&mut self, samples: &[f32]) -> Result<(), Error> {
+    pub fn push(&mut self, samples: &[f32]) -> Result<(), FileError> {
         let bytes = self.encoder.push(samples);
         self.file.write_all(&bytes).map_err(|cause| self.fault(cause))
     }
 
-    pub fn finish(mut self) -> Result<(), Error> {
+    /// Writes the lengths and gives the file its name.
+    pub fn finish(mut self) -> Result<(), FileError> {
         let done = self.complete().and_then(|()| match self.copied {
             true => {
                 let mut into = File::options().write(true).open(&self.target)?;
@@ -148,7 +148,7 @@ impl FileWriter {
         done.map_err(|cause| self.fault(cause))
     }
 
-    /// Ends here, in `out`.
+    /// Ends the file and copies it to `out`.
     pub fn copy_to(mut self, out: &mut impl Write) -> Result<(), io::Error> {
         self.complete()?;
         self.copy(out)
@@ -168,21 +168,21 @@ impl FileWriter {
         out.flush()
     }
 
-    fn fault(&self, cause: io::Error) -> Error {
-        Error::Io { path: self.target.clone(), cause }
+    fn fault(&self, cause: io::Error) -> FileError {
+        FileError::at(&self.target)(cause)
     }
 }
 
-impl Drop for FileWriter {
+impl Drop for AudioFileWriter {
     fn drop(&mut self) {
         // After a rename it is not there any more.
         let _ = fs::remove_file(&self.partial);
     }
 }
 
-/// A whole file at once.
-pub fn write_wav(path: &Path, samples: &[f32], rate_hz: u32) -> Result<(), Error> {
-    let mut writer = FileWriter::create(path, Format::Wav, rate_hz)?;
+/// Writes a whole WAV file at once.
+pub fn write_wav(path: &Path, samples: &[f32], rate_hz: u32) -> Result<(), FileError> {
+    let mut writer = AudioFileWriter::create(path, AudioFormat::Wav, rate_hz)?;
     writer.push(samples)?;
     writer.finish()
 }
@@ -221,20 +221,20 @@ mod tests {
     fn chunks_of_any_format_make_the_file_that_the_whole_makes() {
         let dir = tempfile::tempdir().unwrap();
         let samples: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.03).sin() * 0.5).collect();
-        for format in [Format::Wav, Format::Flac, Format::Raw] {
+        for format in [AudioFormat::Wav, AudioFormat::Flac, AudioFormat::Raw] {
             let path = dir.path().join(format!("a.{}", format.extension()));
-            let mut writer = FileWriter::create(&path, format, 22_050).unwrap();
+            let mut writer = AudioFileWriter::create(&path, format, 22_050).unwrap();
             samples.chunks(777).for_each(|some| writer.push(some).unwrap());
             writer.finish().unwrap();
             let bytes = fs::read(&path).unwrap();
-            if format == Format::Raw {
+            if format == AudioFormat::Raw {
                 assert_eq!(bytes, wav_bytes(&samples, 22_050)[44..]);
             } else {
                 let back = decode(&path).unwrap();
                 assert!(back.samples.iter().zip(&samples).all(|(a, b)| (a - b).abs() < 1e-4), "{format:?}");
                 assert_eq!(back.samples.len(), samples.len());
             }
-            let mut spool = FileWriter::spool(format, 22_050).unwrap();
+            let mut spool = AudioFileWriter::spool(format, 22_050).unwrap();
             spool.push(&samples).unwrap();
             let mut piped = Vec::new();
             spool.copy_to(&mut piped).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_stream_of_unknown_length_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
-        for format in [Format::Wav, Format::Flac] {
+        for format in [AudioFormat::Wav, AudioFormat::Flac] {
             let mut encoder = Encoder::new(format, 24_000);
             let mut bytes = encoder.start();
             bytes.extend(encoder.push(&[0.25; 5000]));
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn what_is_not_finished_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = FileWriter::create(&dir.path().join("a.wav"), Format::Wav, 22_050).unwrap();
+        let mut writer = AudioFileWriter::create(&dir.path().join("a.wav"), AudioFormat::Wav, 22_050).unwrap();
         writer.push(&[0.5; 100]).unwrap();
         drop(writer);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -2,8 +2,8 @@
 
 use super::digest;
 use super::settings::FeatureSettings;
-use crate::audio::mel::{Extractor, Work};
-use crate::audio::{self, Plain, Resampler, Sample, Waveform};
+use crate::audio::mel::{Extractor, MelScratch};
+use crate::audio::{self, Resampler, Sample, WavView, Waveform};
 use arrow_buffer::ToByteSlice;
 use half::f16;
 use half::vec::HalfFloatVecExt;
@@ -60,7 +60,7 @@ pub(super) struct Extracted {
 /// What one clip leaves to the next.
 #[derive(Default)]
 pub(super) struct ExtractorBuffers {
-    work: Work,
+    work: MelScratch,
     resampler: Resampler,
 }
 
@@ -80,24 +80,26 @@ impl<'a> FeatureExtractor<'a> {
 
     /// What is kept, or why there is nothing. `file` is what `path` holds, or nothing where that is too long to hold.
     pub(super) fn make(&self, path: &Path, file: &[u8], tools: &mut ExtractorBuffers) -> Result<Extracted, String> {
-        let (plain, settings) = (Plain::of(file), self.settings);
-        if let Some(Plain { rate_hz, samples }) = plain
+        let (view, settings) = (WavView::of(file), self.settings);
+        if let Some(WavView { rate_hz, samples }) = view
             && (rate_hz, None) == (settings.rate_hz, settings.loudness_lufs)
         {
             let heard = if settings.trim_silence { audio::speech(samples, rate_hz) } else { 0..samples.len() };
             return self.keep(&samples[heard], &mut tools.work);
         }
-        let wave = self.wave(path, plain, &mut tools.resampler).map_err(|error| reason(path, &error))?;
+        // The fact alone: a failure names the file already, and its hint would be repeated for every clip.
+        let wave = self.wave(path, view, &mut tools.resampler).map_err(|error| error.to_string())?;
         self.keep(&wave.samples, &mut tools.work)
     }
 
-    fn wave(&self, path: &Path, plain: Option<Plain>, resampler: &mut Resampler) -> Result<Waveform, audio::Error> {
-        let wave = plain.map_or_else(|| audio::decode(path), |plain| Ok(plain.to_wave()))?;
+    fn wave(&self, path: &Path, view: Option<WavView>, resampler: &mut Resampler) -> Result<Waveform, audio::Error> {
+        let decode = || audio::decode(path).map_err(|failed| failed.error);
+        let wave = view.map_or_else(decode, |view| Ok(view.to_waveform()))?;
         let FeatureSettings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
         audio::prepare(wave, resampler, rate_hz, trim_silence, loudness_lufs)
     }
 
-    fn keep<T: Sample>(&self, samples: &[T], work: &mut Work) -> Result<Extracted, String> {
+    fn keep<T: Sample>(&self, samples: &[T], work: &mut MelScratch) -> Result<Extracted, String> {
         let count = match samples.len() {
             0 => return Err("no samples".into()),
             count @ 1..=MAX_SAMPLES => count as u32,
@@ -125,11 +127,4 @@ impl<T: Sample> WithSimd for Quantise<'_, T> {
         }
         quantised
     }
-}
-
-/// The fact alone: a failure names the file already, and its hint would be repeated for every clip.
-fn reason(path: &Path, error: &audio::Error) -> String {
-    let text = error.to_string();
-    let fact = text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text);
-    fact.lines().next().unwrap_or_default().to_owned()
 }

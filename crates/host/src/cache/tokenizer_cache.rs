@@ -80,12 +80,12 @@ pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::super::tests::Case;
     use super::*;
-    use crate::text::Kind;
+    use crate::config::TokenizerKind;
 
     #[test]
     fn what_is_remembered_is_what_was_fitted() {
         let mut case = Case::new(3);
-        case.config.data.tokenizer = Kind::Characters;
+        case.config.data.tokenizer = TokenizerKind::Characters;
         let run = |case: &Case| tokenizer(&case.utterances, &case.config).unwrap();
         let (fitted, told) = run(&case);
         assert_eq!((told.as_str(), files(&kept_dir(&case.config.data)).len()), ("characters", 1));
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_damaged_memory_is_none() {
         let mut case = Case::new(3);
-        case.config.data.tokenizer = Kind::Characters;
+        case.config.data.tokenizer = TokenizerKind::Characters;
         let run = || tokenizer(&case.utterances, &case.config).unwrap().0.fingerprint();
         let fitted = run();
         let [path] = &files(&kept_dir(&case.config.data))[..] else { panic!("one file") };

@@ -31,15 +31,16 @@ pub(super) const NORMALISED: [&str; 9] = [
 pub(super) const SPEAKER: [&str; 5] = ["speaker", "speaker_name", "speaker_id", "client_id", "spk"];
 pub(super) const LANGUAGE: [&str; 5] = ["language", "lang", "locale", "language_code", "lang_id"];
 
-/// Columns, counted from 0.
+/// Which column holds what, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Columns {
     pub audio: usize,
     pub text: usize,
-    /// Wins over `text` where it is there and not empty.
+    /// The normalised text, which wins over `text` where it is there and not empty.
     pub normalised: Option<usize>,
     pub speaker: Option<usize>,
     pub language: Option<usize>,
+    /// How many cells a row may have.
     pub most: usize,
 }
 
@@ -49,7 +50,8 @@ pub(super) const PIPER: Columns =
     Columns { audio: 0, text: 2, normalised: None, speaker: Some(1), language: Some(3), most: 4 };
 
 impl Columns {
-    /// None where the line is a row like any other: a header names a column of recordings and one of texts.
+    /// The columns that a header names. None where the line is a row like any other: a header names a column of
+    /// recordings and one of texts.
     pub fn of_header(line: &str, separator: char) -> Option<Self> {
         let cells: Vec<String> =
             line.split(separator).map(|cell| cell.trim().to_lowercase().replace(' ', "_")).collect();
@@ -65,11 +67,12 @@ impl Columns {
         })
     }
 
+    /// How many cells a row must have.
     pub fn least(&self) -> usize {
         1 + self.audio.max(self.text).max(self.speaker.unwrap_or(0))
     }
 
-    /// What a row should look like.
+    /// Says what a row should look like.
     pub fn describe(&self) -> String {
         match *self {
             LJSPEECH => "`id|text` or `id|raw|normalised`".into(),
@@ -93,7 +96,8 @@ pub(super) fn names_speakers(head: &[String]) -> bool {
     fours > threes.len() || are_speakers(&threes)
 }
 
-/// Speakers come again and again while texts differ; in a corpus too small for that, they are single words.
+/// Whether the first cells are speakers of the second: speakers come again and again while texts differ; in a corpus
+/// too small for that, they are single words.
 fn are_speakers(rows: &[(&str, &str)]) -> bool {
     let distinct = |cells: &mut dyn Iterator<Item = &str>| cells.map(str::to_lowercase).collect::<HashSet<_>>().len();
     let (second, third) = (distinct(&mut rows.iter().map(|row| row.0)), distinct(&mut rows.iter().map(|row| row.1)));

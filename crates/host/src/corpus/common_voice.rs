@@ -3,29 +3,38 @@
 //! `validated.tsv` holds all clips that two listeners agreed on, and is preferred: `train.tsv` and `dev.tsv` hold a
 //! part of them, in which each sentence is read once.
 
+use super::builder::CorpusBuilder;
 use super::columns::Columns;
-use super::detect::{Folder, Source};
-use super::gather::Gather;
+use super::detect::{Folder, Metadata};
 use super::list::List;
-use super::{Error, lines};
+use super::{CorpusFormat, Error, Reader, lines};
 use std::path::Path;
 
-pub(super) fn source(folder: &Folder) -> Option<Source> {
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::CommonVoice,
+    parts: "expected validated.tsv, or train.tsv, and clips/",
+    extensions: &["tsv"],
+    find: |folder| Ok(find(folder)),
+    recognise: |metadata| {
+        let why = || format!("the header of {} names recordings and sentences", metadata.file_name());
+        Ok(header(&metadata.file)?.map(|_| why()))
+    },
+    read,
+    has_lists: true,
+};
+
+fn find(folder: &Folder) -> Option<Metadata> {
     if folder.has("validated.tsv") {
-        return Some(folder.source("validated.tsv", None));
+        return Some(folder.metadata("validated.tsv", None));
     }
     let validation = Some("dev.tsv").filter(|name| folder.has(name));
-    folder.has("train.tsv").then(|| folder.source("train.tsv", validation))
+    folder.has("train.tsv").then(|| folder.metadata("train.tsv", validation))
 }
 
-pub(super) fn has_header(file: &Path) -> Result<bool, Error> {
-    Ok(header(file)?.is_some())
-}
-
-pub(super) fn read(file: &Path, gather: &mut Gather) -> Result<(), Error> {
+fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let hint = "the first line names the columns: client_id, path, sentence, locale, separated by tabs";
-    let columns = header(file)?.ok_or(Error::Missing { path: file.into(), what: "no header", hint })?;
-    List { separator: '\t', columns, folders: &["clips", ""] }.read(file, gather)
+    let columns = header(file)?.ok_or_else(|| Error::missing(file, "no header", hint))?;
+    List { separator: '\t', columns, folders: &["clips", ""] }.read(file, builder)
 }
 
 fn header(file: &Path) -> Result<Option<Columns>, Error> {
@@ -34,8 +43,9 @@ fn header(file: &Path) -> Result<Option<Columns>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::corpus::tests::{auto, folder, told};
-    use crate::corpus::{Format, Options, read};
+    use crate::config::CorpusFormat;
+    use crate::corpus::tests::{auto, explained, folder, told};
+    use crate::corpus::{ReadOptions, read};
 
     const HEADER: &str = "client_id\tpath\tsentence\tup_votes\tlocale\tsegment\n";
 
@@ -51,7 +61,7 @@ mod tests {
             ("clips/b.mp3", b""),
         ]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.validation_from), (Format::CommonVoice, None));
+        assert_eq!((corpus.format, corpus.validation_from), (CorpusFormat::CommonVoice, None));
         let told = told(&dir, &corpus);
         assert_eq!(told[0][..3], ["a", "clips/a.mp3", "\"So, he said"]);
         assert!(told[0][3].starts_with("voice-"), "no client: one speaker for the folder");
@@ -75,7 +85,7 @@ mod tests {
         let dir = folder(&files);
         let corpus = auto(&dir).unwrap();
         assert_eq!((corpus.utterances.len(), corpus.validation_from), (2, Some(1)));
-        let alone = read(&dir.path().join("dev.tsv"), &Options::default()).unwrap();
+        let alone = read(&dir.path().join("dev.tsv"), &ReadOptions::default()).unwrap();
         assert_eq!((alone.utterances[0].id.as_str(), alone.validation_from), ("b", None));
     }
 
@@ -83,7 +93,7 @@ mod tests {
     fn without_a_header_it_is_none() {
         let dir = folder(&[("validated.tsv", b"1f\ta.mp3\ttext\n"), ("clips/a.mp3", b"")]);
         assert!(auto(&dir).unwrap_err().to_string().contains("no metadata were found"));
-        let named = read(dir.path(), &Options { format: Format::CommonVoice, speaker_pattern: None });
-        assert!(named.unwrap_err().to_string().contains("validated.tsv: no header\nhint: the first line names"));
+        let named = read(dir.path(), &ReadOptions { format: CorpusFormat::CommonVoice, speaker_pattern: None });
+        assert!(explained(named.unwrap_err()).contains("validated.tsv: no header\nhint: the first line names"));
     }
 }

@@ -1,7 +1,7 @@
 //! Which layout a corpus has, found by looking at names first and at a few rows where names do not tell.
 
-use super::error::at;
-use super::{Error, Format, columns, common_voice, lines, manifest, two_file, vctk};
+use super::{CorpusFormat, Error, LAYOUTS, READERS, Reader, columns, lines};
+use crate::error::Hint;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -10,24 +10,36 @@ use std::path::{Path, PathBuf};
 
 /// Rows to look at: enough that a few odd ones do not decide.
 pub(super) const LOOK_ROWS: usize = 500;
-/// From the layout that is told most surely by its names to the one told least.
-const ORDER: [Format; 6] =
-    [Format::Vctk, Format::CommonVoice, Format::TwoFile, Format::Ljspeech, Format::Piper, Format::Manifest];
-const LAYOUTS: &str = "a corpus has a file metadata.csv with a line `id|text` for each recording wavs/<id>.wav, or is \
-                       laid out as Piper, VCTK, Common Voice or a JSON manifest; `--format` names the layout";
+/// Endings of lists whose cells are separated by `|`.
+pub(super) const LIST_EXTENSIONS: &[&str] = &["csv", "txt", "lst"];
+const ASKED_FOR: &str = "it was asked for";
 
+/// A layout that fits, and what it was told by.
 pub(super) struct Found {
-    pub format: Format,
+    pub reader: &'static Reader,
     pub why: String,
-    pub source: Source,
+    pub metadata: Metadata,
 }
 
-/// What is to be read.
-pub(super) struct Source {
+/// The metadata of a corpus, found by their names.
+pub(super) struct Metadata {
+    /// The corpus folder.
     pub dir: PathBuf,
     /// The metadata file, or the folder of them.
     pub file: PathBuf,
+    /// The metadata file of the validation part.
     pub validation: Option<PathBuf>,
+}
+
+impl Metadata {
+    pub fn file_name(&self) -> std::borrow::Cow<'_, str> {
+        self.file.file_name().unwrap_or_default().to_string_lossy()
+    }
+
+    /// Whether its list has a column of speakers.
+    pub fn names_speakers(&self) -> Result<bool, Error> {
+        Ok(columns::names_speakers(&lines::head(&self.file, LOOK_ROWS)?))
+    }
 }
 
 /// A corpus folder and the names in it.
@@ -38,7 +50,7 @@ pub(super) struct Folder {
 
 impl Folder {
     pub fn list(dir: &Path) -> Result<Self, Error> {
-        let entries = fs::read_dir(dir).map_err(at(dir))?.filter_map(Result::ok);
+        let entries = fs::read_dir(dir).map_err(Error::at(dir))?.filter_map(Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         // What `check --fix` wrote beside the metadata is read when it is named, and not found by looking.
         let names = names.filter(|name| !name.contains(".cleaned.")).collect();
@@ -49,125 +61,82 @@ impl Folder {
         self.names.contains(name)
     }
 
-    pub fn source(&self, file: &str, validation: Option<&str>) -> Source {
+    pub fn metadata(&self, file: &str, validation: Option<&str>) -> Metadata {
         let at = |name: &str| self.dir.join(name);
-        Source { dir: self.dir.clone(), file: at(file), validation: validation.map(at) }
+        Metadata { dir: self.dir.clone(), file: at(file), validation: validation.map(at) }
     }
 
     /// `metadata.csv`, or another list with a telling name.
-    pub fn list_source(&self) -> Option<Source> {
+    pub fn list_metadata(&self) -> Option<Metadata> {
         let is_telling = |name: &&String| {
             let (stem, extension) = name.rsplit_once('.').unwrap_or_default();
             (stem.starts_with("metadata") || stem.starts_with("train"))
-                && is_list_extension(extension)
+                && LIST_EXTENSIONS.contains(&extension)
                 && is_list(&self.dir.join(name))
         };
         let name = if self.has("metadata.csv") { "metadata.csv" } else { self.names.iter().find(is_telling)? };
-        Some(self.source(name, None))
+        Some(self.metadata(name, None))
     }
 }
 
-pub(super) fn detect(path: &Path, named: Format) -> Result<Found, Error> {
+pub(super) fn detect(path: &Path, named: CorpusFormat) -> Result<Found, Error> {
     match fs::metadata(path) {
-        Ok(kind) if kind.is_dir() => in_folder(&Folder::list(path)?, named),
-        Ok(_) => of_file(path, named),
+        Ok(kind) if kind.is_dir() => in_folder(&Folder::list(path)?, Reader::of(named)),
+        Ok(_) => of_file(path, Reader::of(named)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let hint = "`myxtts sample-corpus DIR` makes a small corpus to start with";
-            Err(Error::Missing { path: path.into(), what: "no such corpus folder", hint })
+            Err(Error::missing(path, "no such corpus folder", hint))
         }
         Err(cause) => Err(Error::Io { path: path.into(), cause }),
     }
 }
 
-fn in_folder(folder: &Folder, named: Format) -> Result<Found, Error> {
-    if named != Format::Auto {
-        let other = || Error::OtherFormat { path: folder.dir.clone(), format: named, hint: parts(named) };
-        let source = source(named, folder)?.ok_or_else(other)?;
-        return Ok(Found { format: named, why: "it was asked for".into(), source });
+fn in_folder(folder: &Folder, named: Option<&'static Reader>) -> Result<Found, Error> {
+    if let Some(reader) = named {
+        let (path, format, hint) = (folder.dir.clone(), reader.format, Hint::new(reader.parts));
+        let metadata = (reader.find)(folder)?.ok_or(Error::OtherFormat { path, format, hint })?;
+        return Ok(Found { reader, why: ASKED_FOR.into(), metadata });
     }
-    for format in ORDER {
-        if let Some(source) = source(format, folder)?
-            && let Some(why) = fits(format, &source)?
+    for reader in READERS {
+        if let Some(metadata) = (reader.find)(folder)?
+            && let Some(why) = (reader.recognise)(&metadata)?
         {
-            return Ok(Found { format, why, source });
+            return Ok(Found { reader, why, metadata });
         }
     }
-    Err(Error::Missing { path: folder.dir.clone(), what: "no metadata were found", hint: LAYOUTS })
+    Err(Error::missing(&folder.dir, "no metadata were found", LAYOUTS))
 }
 
 /// A metadata file that is named itself; recordings are sought beside it.
-fn of_file(path: &Path, named: Format) -> Result<Found, Error> {
+fn of_file(path: &Path, named: Option<&'static Reader>) -> Result<Found, Error> {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
-    let missing = |what, hint| Error::Missing { path: path.into(), what, hint };
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let source = Source { dir: dir.into(), file: path.into(), validation: None };
-    let (format, why) = match (named, extension.as_str()) {
-        (_, "gz") => return Err(missing("compressed metadata", "`gunzip` it first")),
-        (Format::Vctk, _) => return Err(missing("not a folder", parts(Format::Vctk))),
-        (Format::Auto, "tsv") => (Format::CommonVoice, "it is a file .tsv".into()),
-        (Format::Auto, "json" | "jsonl") => (Format::Manifest, format!("it is a file .{extension}")),
-        (Format::Auto, list) if is_list_extension(list) => of_list(&source)?,
-        (Format::Auto, _) => return Err(missing("neither a corpus folder nor a metadata file", LAYOUTS)),
-        (named, _) => (named, "it was asked for".into()),
+    let metadata = Metadata { dir: dir.into(), file: path.into(), validation: None };
+    let (reader, why) = match named {
+        _ if extension == "gz" => return Err(Error::missing(path, "compressed metadata", "`gunzip` it first")),
+        Some(reader) if !reader.has_lists => return Err(Error::missing(path, "not a folder", reader.parts)),
+        Some(reader) => (reader, ASKED_FOR.into()),
+        None => by_extension(&metadata, &extension)?
+            .ok_or_else(|| Error::missing(path, "neither a corpus folder nor a metadata file", LAYOUTS))?,
     };
-    Ok(Found { format, why, source })
+    Ok(Found { reader, why, metadata })
 }
 
-fn of_list(source: &Source) -> Result<(Format, String), Error> {
-    for format in [Format::TwoFile, Format::Piper] {
-        if let Some(why) = fits(format, source)? {
-            return Ok((format, why));
+/// The only layout whose files end so, or the first of several that knows the file's rows.
+fn by_extension(metadata: &Metadata, extension: &str) -> Result<Option<(&'static Reader, String)>, Error> {
+    let candidates: Vec<_> = READERS.into_iter().filter(|reader| reader.extensions.contains(&extension)).collect();
+    if let [only] = candidates[..] {
+        return Ok(Some((only, format!("it is a file .{extension}"))));
+    }
+    for reader in candidates {
+        if let Some(why) = (reader.recognise)(metadata)? {
+            return Ok(Some((reader, why)));
         }
     }
-    let why = fits(Format::Ljspeech, source)?;
-    Ok((Format::Ljspeech, why.unwrap_or_default()))
+    Ok(None)
 }
 
-fn source(format: Format, folder: &Folder) -> Result<Option<Source>, Error> {
-    Ok(match format {
-        Format::Auto => None,
-        Format::Ljspeech | Format::Piper => folder.list_source(),
-        Format::TwoFile => two_file::source(folder),
-        Format::Vctk => vctk::source(folder),
-        Format::CommonVoice => common_voice::source(folder),
-        Format::Manifest => manifest::source(folder)?,
-    })
-}
-
-/// Why what was found by its name is of this format; none where a look at its rows says otherwise.
-fn fits(format: Format, source: &Source) -> Result<Option<String>, Error> {
-    let name = source.file.file_name().unwrap_or_default().to_string_lossy();
-    let speakers = || Ok::<_, Error>(columns::names_speakers(&lines::head(&source.file, LOOK_ROWS)?));
-    Ok(match format {
-        Format::Auto => None,
-        Format::Ljspeech => (!speakers()?).then(|| format!("{name} has rows `id|text` or `id|raw|normalised`")),
-        Format::Piper => speakers()?.then(|| format!("{name} has a column of speakers")),
-        Format::TwoFile => two_file::why(source),
-        Format::Vctk => Some("txt/ and wav48/ hold a folder for each speaker".into()),
-        Format::CommonVoice => common_voice::has_header(&source.file)?
-            .then(|| format!("the header of {name} names recordings and sentences")),
-        Format::Manifest => Some(format!("{name} has lines of JSON with a recording and a text")),
-    })
-}
-
-/// What a corpus of this format consists of.
-fn parts(format: Format) -> &'static str {
-    match format {
-        Format::Auto => LAYOUTS,
-        Format::Ljspeech => "expected metadata.csv with lines `id|text` and recordings in wavs/",
-        Format::TwoFile => "expected metadata_train.csv and metadata_eval.csv with lines `id|text`",
-        Format::Piper => "expected metadata.csv with lines `path|speaker|text`",
-        Format::Vctk => "expected folders txt/SPEAKER/ and wav48/SPEAKER/",
-        Format::CommonVoice => "expected validated.tsv, or train.tsv, and clips/",
-        Format::Manifest => "expected a file .jsonl or .json whose lines hold `audio_filepath` and `text`",
-    }
-}
-
-fn is_list_extension(extension: &str) -> bool {
-    ["csv", "txt", "lst"].contains(&extension)
-}
-
-/// Most of its rows have columns; or it has no rows, which its reader will say.
+/// Whether most rows of a file have columns; or it has no rows, which its reader will say.
 pub(super) fn is_list(file: &Path) -> bool {
     let head = lines::head(file, LOOK_ROWS).unwrap_or_default();
     2 * head.iter().filter(|line| line.contains('|')).count() >= head.len()

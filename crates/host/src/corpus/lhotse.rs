@@ -18,12 +18,12 @@ struct Recorded {
 }
 
 /// Recordings by their id, from `x_recordings_y.jsonl` beside `x_supervisions_y.jsonl`; read when first asked for.
-pub(super) struct Sources {
+pub(super) struct RecordingIndex {
     file: Option<PathBuf>,
     read: Option<Result<HashMap<String, Recorded>, String>>,
 }
 
-impl Sources {
+impl RecordingIndex {
     pub fn beside(file: &Path) -> Self {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let other = name.replace("supervisions", "recordings");
@@ -47,8 +47,8 @@ pub(super) fn cut(cut: &Object) -> Result<Entry, String> {
     entry(supervision, field(cut, "id"), recorded(recording)?, span(cut))
 }
 
-pub(super) fn supervision(supervision: &Object, sources: &mut Sources) -> Result<Entry, String> {
-    let recording = sources.find(&field(supervision, "recording_id").unwrap_or_default())?;
+pub(super) fn supervision(supervision: &Object, recordings: &mut RecordingIndex) -> Result<Entry, String> {
+    let recording = recordings.find(&field(supervision, "recording_id").unwrap_or_default())?;
     entry(supervision, field(supervision, "id"), recording, span(supervision))
 }
 
@@ -67,7 +67,7 @@ fn entry(said: &Object, id: Option<String>, recording: Recorded, span: (f64, Opt
     })
 }
 
-/// Start and duration in seconds.
+/// Start and duration of an object, in seconds.
 fn span(object: &Object) -> (f64, Option<f64>) {
     let seconds = |name| object.get(name).and_then(Value::as_f64);
     (seconds("start").unwrap_or(0.0), seconds("duration"))
@@ -86,7 +86,7 @@ fn recorded(recording: &Object) -> Result<Recorded, String> {
     Ok(Recorded { path, duration_s: span(recording).1 })
 }
 
-/// What is wrong with one of them shows when a supervision asks for it.
+/// Recordings of a file by their id. What is wrong with one of them shows when a supervision asks for it.
 fn recordings(file: &Path) -> Result<HashMap<String, Recorded>, String> {
     let mut lines = Lines::open(file).map_err(|error| error.to_string())?;
     let mut all = HashMap::new();

@@ -2,7 +2,6 @@
 //! come as what is wrong with them.
 
 use super::Error;
-use super::error::at;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,9 +9,10 @@ use std::path::{Path, PathBuf};
 /// Far above any transcript. A longer line is no metadata, and costs no more memory than this.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// Its number, counted from 1, and the line or what is wrong with it.
+/// Number of a line, counted from 1, and the line or what is wrong with it.
 pub(super) type Line<'a> = (usize, Result<&'a str, String>);
 
+/// Reads a file line by line.
 pub(super) struct Lines {
     path: PathBuf,
     input: BufReader<File>,
@@ -23,17 +23,16 @@ pub(super) struct Lines {
 impl Lines {
     pub fn open(path: &Path) -> Result<Self, Error> {
         // A pipe or a device could be endless.
-        if !fs::metadata(path).map_err(at(path))?.is_file() {
-            let hint = "metadata are read from plain files";
-            return Err(Error::Missing { path: path.into(), what: "not a file", hint });
+        if !fs::metadata(path).map_err(Error::at(path))?.is_file() {
+            return Err(Error::missing(path, "not a file", "metadata are read from plain files"));
         }
-        let input = BufReader::with_capacity(1 << 16, File::open(path).map_err(at(path))?);
+        let input = BufReader::with_capacity(1 << 16, File::open(path).map_err(Error::at(path))?);
         Ok(Self { path: path.into(), input, line: vec![], number: 0 })
     }
 
     /// The next line that is not blank.
     pub fn next(&mut self) -> Result<Option<Line<'_>>, Error> {
-        while self.fill().map_err(at(&self.path))? {
+        while self.fill().map_err(Error::at(&self.path))? {
             if self.line.iter().any(|byte| !byte.is_ascii_whitespace()) {
                 return Ok(Some((self.number, text(&self.line, self.number == 1))));
             }
@@ -41,7 +40,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// False at the end of the file.
+    /// Reads a line into the buffer; false at the end of the file.
     fn fill(&mut self) -> io::Result<bool> {
         self.line.clear();
         let read = (&mut self.input).take(MAX_LINE_BYTES as u64 + 1).read_until(b'\n', &mut self.line)?;

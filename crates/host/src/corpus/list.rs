@@ -1,23 +1,23 @@
 //! Rows of cells between separators. Not CSV: nothing is quoted, so quotation marks are plain characters of the text.
 
 use super::Error;
+use super::builder::{CorpusBuilder, Row};
 use super::columns::Columns;
-use super::gather::{Gather, Row};
 use super::language;
 use super::lines::Lines;
 use super::recordings::Recordings;
 use std::path::Path;
 
-/// How to read a list that has no header.
+/// How to read a list; its header, where it has one, wins over `columns`.
 pub(super) struct List<'a> {
     pub separator: char,
     pub columns: Columns,
-    /// Where recordings may be, `""` for the corpus folder itself.
+    /// Folders where recordings may be, `""` for the corpus folder itself.
     pub folders: &'a [&'a str],
 }
 
 impl List<'_> {
-    pub fn read(&self, file: &Path, gather: &mut Gather) -> Result<(), Error> {
+    pub fn read(&self, file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
         let (mut lines, mut columns, mut is_first) = (Lines::open(file)?, self.columns, true);
         while let Some((number, line)) = lines.next()? {
             let header = line.as_ref().ok().filter(|_| is_first);
@@ -26,8 +26,8 @@ impl List<'_> {
                 columns = named;
                 continue;
             }
-            let row = line.and_then(|line| self.row(line, &columns, &mut gather.recordings));
-            gather.add(file, number, row);
+            let row = line.and_then(|line| self.row(line, &columns, &mut builder.recordings));
+            builder.add(file, number, row);
         }
         Ok(())
     }

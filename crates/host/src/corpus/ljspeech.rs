@@ -1,20 +1,35 @@
 //! The LJSpeech layout: `metadata.csv` with `id|text` or `id|raw|normalised`, and `wavs/<id>.wav`.
 
-use super::Error;
+use super::builder::CorpusBuilder;
 use super::columns::LJSPEECH;
-use super::gather::Gather;
+use super::detect::LIST_EXTENSIONS;
 use super::list::List;
+use super::{CorpusFormat, Error, Reader};
 use std::path::Path;
 
-pub(super) fn read(file: &Path, gather: &mut Gather) -> Result<(), Error> {
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::Ljspeech,
+    parts: "expected metadata.csv with lines `id|text` and recordings in wavs/",
+    extensions: LIST_EXTENSIONS,
+    find: |folder| Ok(folder.list_metadata()),
+    recognise: |metadata| {
+        let why = || format!("{} has rows `id|text` or `id|raw|normalised`", metadata.file_name());
+        Ok((!metadata.names_speakers()?).then(why))
+    },
+    read,
+    has_lists: true,
+};
+
+fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let list = List { separator: '|', columns: LJSPEECH, folders: &["wavs", "wav", ""] };
-    list.read(file, gather)
+    list.read(file, builder)
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::config::CorpusFormat;
+    use crate::corpus::Corpus;
     use crate::corpus::tests::{auto, folder, told};
-    use crate::corpus::{Corpus, Format};
 
     #[test]
     fn both_row_forms_with_mark_crlf_quotes_and_blank_lines() {
@@ -22,7 +37,7 @@ mod tests {
         let audio: [(&str, &[u8]); 3] = [("wavs/a.wav", b""), ("wavs/b.flac", b""), ("wavs/c.mp3", b"")];
         let dir = folder(&[&[("metadata.csv", rows.as_bytes())], &audio[..]].concat());
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.problems.len(), corpus.validation_from), (Format::Ljspeech, 0, None));
+        assert_eq!((corpus.format, corpus.problems.len(), corpus.validation_from), (CorpusFormat::Ljspeech, 0, None));
         let found: Vec<_> = told(&dir, &corpus).into_iter().map(|[id, audio, text, ..]| [id, audio, text]).collect();
         assert_eq!(
             found,

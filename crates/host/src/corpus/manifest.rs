@@ -1,13 +1,14 @@
 //! JSON-lines manifests: an object for each clip, with `audio_filepath`, `text`, `speaker` and `language` as NeMo
 //! writes them, or a cut or supervision of Lhotse. Paths may be absolute, unlike in other layouts: both write such.
 
+use super::builder::{CorpusBuilder, Row};
 use super::columns::{AUDIO, LANGUAGE, NORMALISED, SPEAKER, TEXT};
-use super::detect::{Folder, Source};
-use super::gather::{Gather, Row};
-use super::lhotse::{self, Sources};
+use super::detect::{Folder, Metadata};
+use super::lhotse::{self, RecordingIndex};
 use super::lines::{self, Lines};
 use super::recordings::{Recordings, inside, without_extension};
-use super::{Error, language};
+use super::{CorpusFormat, Error, Reader, language};
+use crate::error::Hint;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ const LOOK_FILES: usize = 64;
 
 pub(super) type Object = Map<String, Value>;
 
-/// A clip as its line tells it.
+/// A clip as the line of a manifest tells it.
 pub(super) struct Entry {
     pub id: Option<String>,
     pub audio: String,
@@ -25,8 +26,18 @@ pub(super) struct Entry {
     pub language: Option<String>,
 }
 
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::Manifest,
+    parts: "expected a file .jsonl or .json whose lines hold `audio_filepath` and `text`",
+    extensions: &["json", "jsonl"],
+    find,
+    recognise: |metadata| Ok(Some(format!("{} has lines of JSON with a recording and a text", metadata.file_name()))),
+    read,
+    has_lists: true,
+};
+
 /// The only manifest, or one for training with at most one for validation.
-pub(super) fn source(folder: &Folder) -> Result<Option<Source>, Error> {
+fn find(folder: &Folder) -> Result<Option<Metadata>, Error> {
     let by_name = folder.names.iter().filter(|name| name.ends_with(".jsonl") || name.ends_with(".json"));
     let manifests: Vec<&String> = by_name.take(LOOK_FILES).filter(|name| is_manifest(&folder.dir.join(name))).collect();
     let of_part = |parts: &[&str]| -> Vec<&String> {
@@ -37,24 +48,25 @@ pub(super) fn source(folder: &Folder) -> Result<Option<Source>, Error> {
     let test = of_part(&["test"]);
     Ok(match (&manifests[..], &training[..], &validation[..]) {
         ([], ..) => None,
-        ([only], ..) => Some(folder.source(only, None)),
+        ([only], ..) => Some(folder.metadata(only, None)),
         (all, [training], [] | [_]) if all.len() == 1 + validation.len() + test.len() => {
-            Some(folder.source(training, validation.first().map(|name| name.as_str())))
+            Some(folder.metadata(training, validation.first().map(|name| name.as_str())))
         }
         (all, ..) => {
             let names = all.iter().map(|name| (*name).clone()).collect();
-            return Err(Error::Several { path: folder.dir.clone(), names });
+            let hint = Hint::new("name one instead of the folder");
+            return Err(Error::Several { path: folder.dir.clone(), names, hint });
         }
     })
 }
 
-pub(super) fn read(file: &Path, gather: &mut Gather) -> Result<(), Error> {
+fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let dir = file.parent().unwrap_or(Path::new(""));
-    let (mut lines, mut sources) = (Lines::open(file)?, Sources::beside(file));
+    let (mut lines, mut index) = (Lines::open(file)?, RecordingIndex::beside(file));
     while let Some((number, line)) = lines.next()? {
-        let entry = line.and_then(object).and_then(|object| entry(&object, &mut sources));
-        let row = entry.and_then(|entry| row(entry, dir, &mut gather.recordings));
-        gather.add(file, number, row);
+        let entry = line.and_then(object).and_then(|object| entry(&object, &mut index));
+        let row = entry.and_then(|entry| row(entry, dir, &mut builder.recordings));
+        builder.add(file, number, row);
     }
     Ok(())
 }
@@ -75,11 +87,11 @@ fn object(line: &str) -> Result<Object, String> {
     })
 }
 
-fn entry(object: &Object, sources: &mut Sources) -> Result<Entry, String> {
+fn entry(object: &Object, recordings: &mut RecordingIndex) -> Result<Entry, String> {
     if object.contains_key("supervisions") {
         lhotse::cut(object)
     } else if object.contains_key("recording_id") {
-        lhotse::supervision(object, sources)
+        lhotse::supervision(object, recordings)
     } else {
         nemo(object)
     }
@@ -99,7 +111,7 @@ fn nemo(object: &Object) -> Result<Entry, String> {
     })
 }
 
-/// A text or a number that is not empty.
+/// The field of an object that is a text or a number, and not empty.
 pub(super) fn field(object: &Object, name: &str) -> Option<String> {
     match object.get(name)? {
         Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -115,7 +127,8 @@ fn row(entry: Entry, dir: &Path, recordings: &mut Recordings) -> Result<Row, Str
     Ok(Row { id, audio, text: entry.text, speaker: entry.speaker, language })
 }
 
-/// Relative paths start at the manifest, as NeMo has it, or at the current directory, as Lhotse has it.
+/// The recording of a path. Relative ones start at the manifest, as NeMo has it, or at the current directory, as Lhotse
+/// has it.
 fn locate(audio: &str, dir: &Path, recordings: &mut Recordings) -> Result<PathBuf, String> {
     let candidates = if Path::new(audio).is_absolute() {
         vec![PathBuf::from(audio)]
@@ -127,7 +140,7 @@ fn locate(audio: &str, dir: &Path, recordings: &mut Recordings) -> Result<PathBu
     candidates.into_iter().find(|path| recordings.has(path)).ok_or_else(|| format!("no recording {audio}"))
 }
 
-/// Relative to the manifest where it can be, so that a corpus may move.
+/// An id out of a path: relative to the manifest where it can be, so that a corpus may move.
 fn path_id(audio: &str, dir: &Path) -> String {
     let short = Path::new(audio).strip_prefix(dir).ok().and_then(Path::to_str).unwrap_or(audio);
     let plain = short.strip_prefix("./").unwrap_or(short);
@@ -136,8 +149,9 @@ fn path_id(audio: &str, dir: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::CorpusFormat;
     use crate::corpus::tests::{auto, folder, told};
-    use crate::corpus::{Error, Format, Options, read};
+    use crate::corpus::{Error, ReadOptions, read};
 
     #[test]
     fn nemo_with_relative_and_absolute_paths() {
@@ -157,7 +171,7 @@ mod tests {
         let rows = rows.join("\r\n").replace("ABSOLUTE", &format!("{absolute:?}"));
         std::fs::write(dir.path().join("my_manifest.json"), rows).unwrap();
         let corpus = auto(&dir).unwrap();
-        assert_eq!(corpus.format, Format::Manifest);
+        assert_eq!(corpus.format, CorpusFormat::Manifest);
         let [a, b] = &told(&dir, &corpus)[..] else { panic!("{:?}", corpus.utterances) };
         assert_eq!(*a, ["audio/a", "audio/a.wav", "He said \"so\"", "7", ""]);
         assert_eq!(([&b[0], &b[1], &b[2], &b[4]]), ["audio/b", "audio/b.flac", "two", "de"]);
@@ -193,7 +207,7 @@ mod tests {
         std::fs::write(dir.path().join("more.jsonl"), b).unwrap();
         let error = auto(&dir).unwrap_err();
         assert!(matches!(&error, Error::Several { names, .. } if names.len() == 4), "{error}");
-        let one = read(&dir.path().join("more.jsonl"), &Options::default()).unwrap();
+        let one = read(&dir.path().join("more.jsonl"), &ReadOptions::default()).unwrap();
         assert_eq!(one.utterances[0].id, "b");
     }
 }

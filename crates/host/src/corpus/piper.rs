@@ -1,20 +1,34 @@
 //! Piper and Coqui style: `path|speaker|text` or `path|speaker|text|language`, the path relative to the corpus folder
 //! or to its folder of recordings. A header may put the columns in another order.
 
-use super::Error;
+use super::builder::CorpusBuilder;
 use super::columns::PIPER;
-use super::gather::Gather;
+use super::detect::LIST_EXTENSIONS;
 use super::list::List;
+use super::{CorpusFormat, Error, Reader};
 use std::path::Path;
 
-pub(super) fn read(file: &Path, gather: &mut Gather) -> Result<(), Error> {
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::Piper,
+    parts: "expected metadata.csv with lines `path|speaker|text`",
+    extensions: LIST_EXTENSIONS,
+    find: |folder| Ok(folder.list_metadata()),
+    recognise: |metadata| {
+        let why = || format!("{} has a column of speakers", metadata.file_name());
+        Ok(metadata.names_speakers()?.then(why))
+    },
+    read,
+    has_lists: true,
+};
+
+fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let list = List { separator: '|', columns: PIPER, folders: &["", "wavs", "wav", "audio", "clips"] };
-    list.read(file, gather)
+    list.read(file, builder)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::corpus::Format;
+    use crate::config::CorpusFormat;
     use crate::corpus::tests::{auto, folder, told};
 
     #[test]
@@ -28,7 +42,7 @@ mod tests {
             ("audio/sub/c.wav", b""),
         ]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.problems.len()), (Format::Piper, 0));
+        assert_eq!((corpus.format, corpus.problems.len()), (CorpusFormat::Piper, 0));
         assert_eq!(
             told(&dir, &corpus),
             [
@@ -46,7 +60,7 @@ mod tests {
                      b.wav|anna\na.wav|anna|text|nonsense\na.wav|anna|text|en|five\na.wav|anna||en\n";
         let dir = folder(&[("train_list.txt", rows), ("a.wav", b"")]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.utterances.len()), (Format::Piper, 1));
+        assert_eq!((corpus.format, corpus.utterances.len()), (CorpusFormat::Piper, 1));
         let truth = [
             (2, "id `a` again, first on line 1"),
             (3, "`../x.wav` leads out of the corpus"),

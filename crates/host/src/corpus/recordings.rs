@@ -6,11 +6,12 @@ use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// In the order of preference, where a clip is there more than once.
+/// Endings of recordings, in the order of preference where a clip is there more than once.
 const EXTENSIONS: [&str; 5] = ["wav", "flac", "ogg", "opus", "mp3"];
 
 type Names = HashSet<Box<str>>;
 
+/// The files of a corpus, each folder listed when it is first asked for.
 pub(super) struct Recordings {
     root: PathBuf,
     listed: HashMap<PathBuf, io::Result<Names>>,
@@ -92,13 +93,14 @@ pub(super) fn inside(name: &str) -> Result<String, String> {
     if parts.is_empty() { Err("the id is empty".into()) } else { Ok(parts.join("/")) }
 }
 
-/// Files only: a folder may be called `x.wav`. Names that are not UTF-8 cannot be told by metadata that are.
+/// Names of the files in a folder: another folder may be called `x.wav`. Names that are not UTF-8 cannot be told by
+/// metadata that are.
 fn list(folder: &Path) -> io::Result<Names> {
     let entries = fs::read_dir(folder)?.filter_map(Result::ok).filter(is_file);
     Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).map(String::into_boxed_str).collect())
 }
 
-/// Links are followed, which costs a system call for each; a loop of them is no file.
+/// Whether an entry is a file. Links are followed, which costs a system call for each; a loop of them is no file.
 fn is_file(entry: &DirEntry) -> bool {
     match entry.file_type() {
         Ok(kind) if kind.is_symlink() => fs::metadata(entry.path()).is_ok_and(|target| target.is_file()),

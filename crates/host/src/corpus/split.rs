@@ -2,23 +2,23 @@
 
 use super::Utterance;
 
-/// (training, validation), each in the order given. With a share above 0, two or more utterances fill both parts:
+/// Training and validation part, each in the order given. With a share above 0, two or more utterances fill both parts:
 /// should the hashes leave one empty, the utterance nearest to the border moves, and only that one may move back later.
 pub fn split(utterances: Vec<Utterance>, val_share: f64) -> (Vec<Utterance>, Vec<Utterance>) {
     if utterances.len() < 2 || val_share.is_nan() || val_share <= 0.0 {
         return (utterances, vec![]);
     }
-    let places: Vec<f64> = utterances.iter().map(|utterance| place(&utterance.id)).collect();
-    let (lowest, highest) = places.iter().fold((1.0f64, 0.0f64), |(low, high), &at| (low.min(at), high.max(at)));
+    let fractions: Vec<f64> = utterances.iter().map(|utterance| hash_fraction(&utterance.id)).collect();
+    let (lowest, highest) = fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &at| (low.min(at), high.max(at)));
     let border = val_share.max(lowest.next_up()).min(highest);
     let (validation, training): (Vec<_>, Vec<_>) =
-        utterances.into_iter().zip(places).partition(|(_, place)| *place < border);
+        utterances.into_iter().zip(fractions).partition(|(_, fraction)| *fraction < border);
     let utterances = |part: Vec<(Utterance, f64)>| part.into_iter().map(|(utterance, _)| utterance).collect();
     (utterances(training), utterances(validation))
 }
 
-/// Where an id falls in 0..1: an order that has nothing to do with its own, and that more clips do not change.
-pub fn place(id: &str) -> f64 {
+/// Hash of an id as a number in 0..1: an order that has nothing to do with its own, and that more clips do not change.
+pub fn hash_fraction(id: &str) -> f64 {
     let hash = blake3::hash(id.as_bytes());
     let bits = hash.as_bytes()[..8].iter().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
     (bits >> 11) as f64 / (1u64 << 53) as f64

@@ -1,6 +1,8 @@
 //! Corpora as their users have them: found by looking, read right, and never a panic.
 
 use super::*;
+use crate::error::Explained;
+use clap::ValueEnum;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::fs;
@@ -18,7 +20,12 @@ pub(super) fn folder(files: &[(&str, &[u8])]) -> TempDir {
 }
 
 pub(super) fn auto(dir: &TempDir) -> Result<Corpus, Error> {
-    read(dir.path(), &Options::default())
+    read(dir.path(), &ReadOptions::default())
+}
+
+/// An error as a user sees it: its fact, then its hint.
+pub(super) fn explained(error: Error) -> String {
+    Explained::of(&error).to_string()
 }
 
 /// `id, recording in the folder, text, speaker, language` of each utterance.
@@ -32,9 +39,18 @@ pub(super) fn told(dir: &TempDir, corpus: &Corpus) -> Vec<[String; 5]> {
 }
 
 #[test]
+fn every_layout_has_one_reader() {
+    let layouts = CorpusFormat::value_variants().iter().filter(|format| **format != CorpusFormat::Auto);
+    for format in layouts.clone() {
+        assert_eq!(READERS.iter().filter(|reader| reader.format == *format).count(), 1, "{format}");
+    }
+    assert_eq!(READERS.len(), layouts.count());
+}
+
+#[test]
 fn what_is_no_corpus_is_said() {
     let dir = folder(&[("metadata.csv", b"\r\n \n")]);
-    let message = |dir: &TempDir| auto(dir).unwrap_err().to_string();
+    let message = |dir: &TempDir| explained(auto(dir).unwrap_err());
     assert!(matches!(auto(&dir), Err(Error::Empty { .. })));
     fs::write(dir.path().join("metadata.csv"), "a|text\nb|text\n").unwrap();
     let none = message(&dir);
@@ -43,7 +59,7 @@ fn what_is_no_corpus_is_said() {
     assert!(message(&dir).contains("no metadata were found\nhint: a corpus has a file metadata.csv"));
     fs::create_dir(dir.path().join("metadata.csv")).unwrap();
     assert!(message(&dir).contains("metadata.csv: not a file"));
-    let at = |name: &str| read(&dir.path().join(name), &Options::default()).unwrap_err().to_string();
+    let at = |name: &str| explained(read(&dir.path().join(name), &ReadOptions::default()).unwrap_err());
     assert!(at("absent").contains("absent: no such corpus folder\nhint: "));
     fs::write(dir.path().join("a.wav"), b"").unwrap();
     assert!(at("a.wav").contains("a.wav: neither a corpus folder nor a metadata file"));
@@ -56,19 +72,19 @@ fn a_named_format_wins_over_what_is_seen() {
     let dir =
         folder(&[("metadata.csv", b"a|anna|one text\nb|anna|two texts\n"), ("wavs/a.wav", b""), ("wavs/b.wav", b"")]);
     let text = |format| {
-        let corpus = read(dir.path(), &Options { format, speaker_pattern: None }).unwrap();
+        let corpus = read(dir.path(), &ReadOptions { format, speaker_pattern: None }).unwrap();
         (corpus.format, corpus.utterances[0].text.clone(), corpus.utterances[0].speaker.clone())
     };
-    assert_eq!(text(Format::Auto), (Format::Piper, "one text".into(), "anna".into()));
-    assert_eq!(text(Format::Piper), text(Format::Auto));
-    assert!(text(Format::Ljspeech).2.starts_with("voice-"));
+    assert_eq!(text(CorpusFormat::Auto), (CorpusFormat::Piper, "one text".into(), "anna".into()));
+    assert_eq!(text(CorpusFormat::Piper), text(CorpusFormat::Auto));
+    assert!(text(CorpusFormat::Ljspeech).2.starts_with("voice-"));
     for (format, hint) in [
-        (Format::Vctk, "layout VCTK\nhint: expected folders txt/"),
-        (Format::CommonVoice, "layout Common Voice\nhint: expected validated.tsv"),
-        (Format::TwoFile, "metadata_train.csv and metadata_eval.csv"),
-        (Format::Manifest, "`audio_filepath` and `text`"),
+        (CorpusFormat::Vctk, "layout VCTK\nhint: expected folders txt/"),
+        (CorpusFormat::CommonVoice, "layout Common Voice\nhint: expected validated.tsv"),
+        (CorpusFormat::TwoFile, "metadata_train.csv and metadata_eval.csv"),
+        (CorpusFormat::Manifest, "`audio_filepath` and `text`"),
     ] {
-        let error = read(dir.path(), &Options { format, speaker_pattern: None }).unwrap_err().to_string();
+        let error = explained(read(dir.path(), &ReadOptions { format, speaker_pattern: None }).unwrap_err());
         assert!(error.contains(hint), "{error}");
     }
 }
@@ -81,7 +97,7 @@ fn a_pattern_finds_the_speaker_in_the_id() {
         ("wavs/bob_2.wav", b""),
         ("wavs/x3.wav", b""),
     ]);
-    let options = Options { format: Format::Auto, speaker_pattern: Some(Regex::new("^([a-z]+)_").unwrap()) };
+    let options = ReadOptions { format: CorpusFormat::Auto, speaker_pattern: Some(Regex::new("^([a-z]+)_").unwrap()) };
     let corpus = read(dir.path(), &options).unwrap();
     let speakers: Vec<&str> = corpus.utterances.iter().map(|row| row.speaker.as_str()).collect();
     assert_eq!(speakers, ["anna", "bob"]);
@@ -92,20 +108,20 @@ const AUDIO: [(&str, &[u8]); 5] =
     [("wavs/a.wav", b""), ("clips/a.mp3", b""), ("a.wav", b""), ("wav48/p1/p1_a.wav", b""), ("wavs_train/a.ogg", b"")];
 
 /// A file of metadata for every reader, right as it is, to be spoilt.
-const METADATA: [(&str, Format, &str); 7] = [
-    ("metadata.csv", Format::Ljspeech, "id|text|normalised\na|Say \"hi\"|\na.wav|Dr. No|Doctor No\n"),
-    ("metadata_train.csv", Format::TwoFile, "audio_file|text|speaker_name\na.wav|Say so|anna\n"),
-    ("metadata.csv", Format::Piper, "wavs/a.wav|anna|Say so|en\nclips/a|bob|So it is|de_AT\n"),
-    ("txt/p1/p1_a.txt", Format::Vctk, "\u{feff}Please call Stella.\r\n"),
-    ("validated.tsv", Format::CommonVoice, "client_id\tpath\tsentence\tlocale\n1f\ta.mp3\tسلام\tfa\n"),
+const METADATA: [(&str, CorpusFormat, &str); 7] = [
+    ("metadata.csv", CorpusFormat::Ljspeech, "id|text|normalised\na|Say \"hi\"|\na.wav|Dr. No|Doctor No\n"),
+    ("metadata_train.csv", CorpusFormat::TwoFile, "audio_file|text|speaker_name\na.wav|Say so|anna\n"),
+    ("metadata.csv", CorpusFormat::Piper, "wavs/a.wav|anna|Say so|en\nclips/a|bob|So it is|de_AT\n"),
+    ("txt/p1/p1_a.txt", CorpusFormat::Vctk, "\u{feff}Please call Stella.\r\n"),
+    ("validated.tsv", CorpusFormat::CommonVoice, "client_id\tpath\tsentence\tlocale\n1f\ta.mp3\tسلام\tfa\n"),
     (
         "train.json",
-        Format::Manifest,
+        CorpusFormat::Manifest,
         "{\"audio_filepath\": \"a.wav\", \"text\": \"so\", \"duration\": 1.5, \"speaker\": 3}\n",
     ),
     (
         "cuts.jsonl",
-        Format::Manifest,
+        CorpusFormat::Manifest,
         concat!(
             r#"{"id": "c", "start": 0, "duration": 1.0, "supervisions": [{"text": "so", "language": "English"}], "#,
             r#""recording": {"duration": 1.0, "sources": [{"type": "file", "source": "a.wav"}]}}"#
@@ -117,7 +133,7 @@ const METADATA: [(&str, Format, &str); 7] = [
 fn every_sample_of_metadata_is_right_before_it_is_spoilt() {
     for (name, format, text) in METADATA {
         let dir = folder(&[&AUDIO[..], &[(name, text.as_bytes())]].concat());
-        fs::remove_dir_all(dir.path().join(if format == Format::Vctk { "clips" } else { "wav48" })).unwrap();
+        fs::remove_dir_all(dir.path().join(if format == CorpusFormat::Vctk { "clips" } else { "wav48" })).unwrap();
         let corpus = auto(&dir).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(corpus.format, format, "{name}");
         assert!(!corpus.utterances.is_empty() && corpus.problems.len() <= 1, "{name}: {:?}", corpus.problems);
@@ -168,13 +184,13 @@ fn spoilt(mut bytes: Vec<u8>, spoils: &[Spoil]) -> Vec<u8> {
 fn try_metadata(dir: &TempDir, which: usize, bytes: &[u8]) -> Result<(), TestCaseError> {
     let (name, format, _) = METADATA[which];
     fs::write(dir.path().join(name), bytes).unwrap();
-    if format == Format::TwoFile {
+    if format == CorpusFormat::TwoFile {
         fs::write(dir.path().join("metadata_eval.csv"), bytes).unwrap();
     }
     let pattern = Some(Regex::new("(.)").unwrap());
-    for (format, speaker_pattern) in [(Format::Auto, None), (format, pattern)] {
+    for (format, speaker_pattern) in [(CorpusFormat::Auto, None), (format, pattern)] {
         for path in [dir.path().to_path_buf(), dir.path().join(name)] {
-            let options = Options { format, speaker_pattern: speaker_pattern.clone() };
+            let options = ReadOptions { format, speaker_pattern: speaker_pattern.clone() };
             let Ok(Corpus { utterances, problems, .. }) = read(&path, &options) else { continue };
             prop_assert!(utterances.len() + problems.len() <= 2 * bytes.split(|byte| *byte == b'\n').count());
             prop_assert!(utterances.iter().all(|row| row.audio.starts_with(dir.path())));

@@ -1,41 +1,51 @@
 //! The two-file layout: `metadata_train.csv` and `metadata_eval.csv`, recordings in `wavs_train/` and `wavs_eval/`,
 //! in a common `wavs/`, or beside. The second file is the validation part.
 
+use super::builder::CorpusBuilder;
 use super::columns::{LJSPEECH, PIPER, names_speakers};
-use super::detect::{Folder, LOOK_ROWS, Source, is_list};
-use super::gather::Gather;
+use super::detect::{Folder, LIST_EXTENSIONS, LOOK_ROWS, Metadata, is_list};
 use super::list::List;
-use super::{Error, lines};
+use super::{CorpusFormat, Error, Reader, lines};
 use std::path::Path;
 
 const TRAINING: [&str; 4] = ["metadata_train.csv", "metadata_train.txt", "train.csv", "train.txt"];
 const VALIDATION: [&str; 5] = ["eval", "val", "valid", "validation", "dev"];
 
-/// With a `metadata.csv` there too, both files are needed: one alone would be a part of it.
-pub(super) fn source(folder: &Folder) -> Option<Source> {
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::TwoFile,
+    parts: "expected metadata_train.csv and metadata_eval.csv with lines `id|text`",
+    extensions: LIST_EXTENSIONS,
+    find: |folder| Ok(find(folder)),
+    recognise: |metadata| Ok(why(metadata)),
+    read,
+    has_lists: true,
+};
+
+/// Both files are needed where a `metadata.csv` is there too: one alone would be a part of it.
+fn find(folder: &Folder) -> Option<Metadata> {
     let training = TRAINING.into_iter().find(|name| folder.has(name) && is_list(&folder.dir.join(name)))?;
     let mut candidates = VALIDATION.iter().map(|part| training.replace("train", part));
     let validation = candidates.find(|name| folder.has(name));
     let is_alone = validation.is_none() && (folder.has("metadata.csv") || !training.starts_with("metadata"));
-    (!is_alone).then(|| folder.source(training, validation.as_deref()))
+    (!is_alone).then(|| folder.metadata(training, validation.as_deref()))
 }
 
-/// None for a file that is no part of such a pair by its name.
-pub(super) fn why(source: &Source) -> Option<String> {
+/// What tells the layout: both files, or the name of one; none for a file that is no part of such a pair by its name.
+fn why(metadata: &Metadata) -> Option<String> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match &source.validation {
-        Some(validation) => Some(format!("{} and {} are there", name(&source.file), name(validation))),
-        None => part(&source.file).map(|_| format!("it is called {}", name(&source.file))),
+    match &metadata.validation {
+        Some(validation) => Some(format!("{} and {} are there", name(&metadata.file), name(validation))),
+        None => part(&metadata.file).map(|_| format!("it is called {}", name(&metadata.file))),
     }
 }
 
-pub(super) fn read(file: &Path, gather: &mut Gather) -> Result<(), Error> {
+fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let own = part(file).map_or("wavs".into(), |part| format!("wavs_{part}"));
     let columns = if names_speakers(&lines::head(file, LOOK_ROWS)?) { PIPER } else { LJSPEECH };
-    List { separator: '|', columns, folders: &[&own, "wavs", "wav", ""] }.read(file, gather)
+    List { separator: '|', columns, folders: &[&own, "wavs", "wav", ""] }.read(file, builder)
 }
 
-/// `train` of `metadata_train.csv`.
+/// The part that a file's name tells: `train` of `metadata_train.csv`.
 fn part(file: &Path) -> Option<&str> {
     let stem = file.file_stem()?.to_str()?;
     stem.strip_prefix("metadata_").filter(|part| *part == "train" || VALIDATION.contains(part))
@@ -43,8 +53,9 @@ fn part(file: &Path) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::CorpusFormat;
     use crate::corpus::tests::{auto, folder, told};
-    use crate::corpus::{Format, Options, read};
+    use crate::corpus::{ReadOptions, read};
 
     #[test]
     fn the_second_file_is_the_validation_part() {
@@ -56,7 +67,7 @@ mod tests {
             ("wavs_eval/1.wav", b""),
         ]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.validation_from), (Format::TwoFile, Some(2)));
+        assert_eq!((corpus.format, corpus.validation_from), (CorpusFormat::TwoFile, Some(2)));
         assert_eq!(corpus.why, "metadata_train.csv and metadata_eval.csv are there");
         let problems: Vec<String> = corpus.problems.iter().map(|problem| problem.to_string()).collect();
         assert!(
@@ -79,7 +90,8 @@ mod tests {
             ("1.wav", b""),
             ("a1.wav", b""),
         ]);
-        let options = Options { speaker_pattern: Some(regex::Regex::new("([a-z])").unwrap()), ..Options::default() };
+        let options =
+            ReadOptions { speaker_pattern: Some(regex::Regex::new("([a-z])").unwrap()), ..ReadOptions::default() };
         let corpus = read(dir.path(), &options).unwrap();
         assert_eq!((corpus.utterances.len(), corpus.problems.len(), corpus.validation_from), (1, 2, Some(0)));
     }
@@ -89,10 +101,10 @@ mod tests {
         let rows = b"audio_file|text|speaker_name\nwavs/a.wav|one text|Anna B\nwavs/b.wav|another|Carl\n";
         let dir = folder(&[("metadata_train.csv", rows), ("wavs/a.wav", b""), ("wavs/b.wav", b"")]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.validation_from, corpus.problems.len()), (Format::TwoFile, None, 0));
+        assert_eq!((corpus.format, corpus.validation_from, corpus.problems.len()), (CorpusFormat::TwoFile, None, 0));
         assert_eq!(told(&dir, &corpus)[0], ["wavs/a", "wavs/a.wav", "one text", "Anna B", ""]);
         let file = dir.path().join("metadata_train.csv");
-        assert_eq!(read(&file, &Options::default()).unwrap().utterances, corpus.utterances);
+        assert_eq!(read(&file, &ReadOptions::default()).unwrap().utterances, corpus.utterances);
     }
 
     #[test]
@@ -103,7 +115,7 @@ mod tests {
             ("a.wav", b""),
             ("b.wav", b""),
         ]);
-        assert_eq!(auto(&dir).unwrap().format, Format::Ljspeech);
+        assert_eq!(auto(&dir).unwrap().format, CorpusFormat::Ljspeech);
         std::fs::write(dir.path().join("metadata_val.csv"), "b|two\n").unwrap();
         assert_eq!(auto(&dir).unwrap().validation_from, Some(1));
     }

@@ -1,23 +1,33 @@
 //! The VCTK layout: a folder for each speaker, `txt/p225/p225_001.txt` with what is said in
 //! `wav48_silence_trimmed/p225/p225_001_mic1.flac` (version 0.92) or `wav48/p225/p225_001.wav` (before).
 
-use super::Error;
-use super::detect::{Folder, Source};
-use super::gather::{Gather, Row};
+use super::builder::{CorpusBuilder, Row};
+use super::detect::{Folder, Metadata};
 use super::lines::Lines;
 use super::recordings::Recordings;
+use super::{CorpusFormat, Error, Reader};
 use std::path::{Path, PathBuf};
 
-/// The first microphone is the better one; version 0.80 has only one.
+/// Endings that name the microphone: the first is the better one; version 0.80 has only one.
 const MICROPHONES: [&str; 3] = ["_mic1", "", "_mic2"];
 const MAX_TEXT_BYTES: usize = 10_000;
 
-pub(super) fn source(folder: &Folder) -> Option<Source> {
+pub(super) const READER: Reader = Reader {
+    format: CorpusFormat::Vctk,
+    parts: "expected folders txt/SPEAKER/ and wav48/SPEAKER/",
+    extensions: &[],
+    find: |folder| Ok(find(folder)),
+    recognise: |_| Ok(Some("txt/ and wav48/ hold a folder for each speaker".into())),
+    read,
+    has_lists: false,
+};
+
+fn find(folder: &Folder) -> Option<Metadata> {
     let is_there = folder.has("txt") && folder.dir.join("txt").is_dir() && !wav_folders(folder).is_empty();
-    is_there.then(|| folder.source("txt", None))
+    is_there.then(|| folder.metadata("txt", None))
 }
 
-pub(super) fn read(texts: &Path, gather: &mut Gather) -> Result<(), Error> {
+fn read(texts: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let wavs = wav_folders(&Folder::list(texts.parent().unwrap_or(texts))?);
     let wavs: Vec<&str> = wavs.iter().map(String::as_str).collect();
     for speaker in Folder::list(texts)?.names {
@@ -29,8 +39,8 @@ pub(super) fn read(texts: &Path, gather: &mut Gather) -> Result<(), Error> {
         for stem in names.iter().filter_map(|name| name.strip_suffix(".txt")) {
             let file = folder.join(format!("{stem}.txt"));
             let (line, text) = read_text(&file);
-            let row = text.and_then(|text| row(&speaker, stem, text, &wavs, &mut gather.recordings));
-            gather.add(&file, line, row);
+            let row = text.and_then(|text| row(&speaker, stem, text, &wavs, &mut builder.recordings));
+            builder.add(&file, line, row);
         }
     }
     Ok(())
@@ -53,7 +63,7 @@ fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordin
     Err(first_problem.unwrap_or_default())
 }
 
-/// Named after their rate in kHz; `wav48_silence_trimmed` before `wav48`.
+/// Folders of recordings, named after their rate in kHz; `wav48_silence_trimmed` before `wav48`.
 fn wav_folders(folder: &Folder) -> Vec<String> {
     let is_rate =
         |name: &str| name.strip_prefix("wav").is_some_and(|rate| rate.starts_with(|c: char| c.is_ascii_digit()));
@@ -61,7 +71,7 @@ fn wav_folders(folder: &Folder) -> Vec<String> {
     folders.cloned().collect()
 }
 
-/// All of its lines, and the number of the first.
+/// All lines of a file as one text, and the number of the first.
 fn read_text(file: &Path) -> (usize, Result<String, String>) {
     let (mut first, mut text) = (None, String::new());
     let mut read = || {
@@ -82,7 +92,7 @@ fn read_text(file: &Path) -> (usize, Result<String, String>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::corpus::Format;
+    use crate::config::CorpusFormat;
     use crate::corpus::tests::{auto, folder, told};
 
     #[test]
@@ -101,7 +111,7 @@ mod tests {
             ("wav48_silence_trimmed/s5/001_mic2.flac", b""),
         ]);
         let corpus = auto(&dir).unwrap();
-        assert_eq!((corpus.format, corpus.problems.len()), (Format::Vctk, 0));
+        assert_eq!((corpus.format, corpus.problems.len()), (CorpusFormat::Vctk, 0));
         let trimmed = "wav48_silence_trimmed";
         assert_eq!(
             told(&dir, &corpus),

@@ -8,6 +8,7 @@
 //! Its limits: a rise that settles with a time constant of more than some 30 of the shortest windows, and a single tooth
 //! longer than ten of them, look like a leak until they end.
 
+use super::median;
 use std::fmt;
 
 const MIB: f64 = (1u64 << 20) as f64;
@@ -180,13 +181,6 @@ fn theil_sen(floors: &[Floor]) -> f64 {
     let pairs = floors.iter().enumerate().flat_map(|(i, a)| floors[i + 1..].iter().map(move |b| (a, b)));
     let slopes = pairs.map(|(a, b)| (b.bytes as f64 - a.bytes as f64) / (b.window - a.window) as f64);
     median(&slopes.collect::<Vec<f64>>())
-}
-
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
 }
 
 impl fmt::Display for MemoryGrowth {

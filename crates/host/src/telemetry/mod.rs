@@ -9,4 +9,4 @@ mod spread;
 pub mod status;
 pub mod window;
 
-pub use spread::Spread;
+pub use spread::{Spread, median};

@@ -1,4 +1,4 @@
-//! Mean, deviation and extremes of figures that come one by one.
+//! Mean, deviation and extremes of figures that come one by one, and the median of those that are all there.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
@@ -56,6 +56,16 @@ impl Serialize for Spread {
     }
 }
 
+/// The figure in the middle, or the mean of the two there; 0 where there is none.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        count => (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0,
+    }
+}
+
 impl FromIterator<f64> for Spread {
     fn from_iter<I: IntoIterator<Item = f64>>(figures: I) -> Self {
         let mut spread = Spread::default();
@@ -81,6 +91,11 @@ mod tests {
             prop_assert_eq!(spread.min, figures.iter().copied().fold(f64::INFINITY, f64::min));
             prop_assert_eq!(spread.max, figures.iter().copied().fold(f64::NEG_INFINITY, f64::max));
         }
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0]), median(&[])), (2.0, 2.5, 0.0));
     }
 
     #[test]

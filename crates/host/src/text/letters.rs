@@ -3,10 +3,11 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-/// Compatibility forms that say something about reading, which NFKC would hide: `m²` would become `m2`, `2½` `21⁄2`.
+/// Compatibility forms that are kept, because they say something about reading, which NFKC would hide: `m²` would
+/// become `m2`, `2½` `21⁄2`.
 const KEPT: [char; 8] = ['²', '³', '½', '¼', '¾', 'º', 'ª', '№'];
 
-/// NFKC and one spelling, in the text's own case.
+/// Composes a text (NFKC) and unifies its spelling, in the text's own case.
 pub(super) fn compose(text: &str, language: &str) -> String {
     if text.is_ascii() {
         return text.chars().filter_map(|letter| unify(letter, language)).collect();
@@ -20,7 +21,7 @@ pub(super) fn compose(text: &str, language: &str) -> String {
     plain
 }
 
-/// Lower case, single spaces, no joiners that join nothing.
+/// Makes a text lower case, its spaces single, and drops joiners that join nothing.
 pub(super) fn finish(text: &str, language: &str) -> String {
     if text.is_ascii() && !dotless(language) {
         return squeeze(text.chars().map(|letter| letter.to_ascii_lowercase()), text.len());
@@ -52,7 +53,7 @@ fn squeeze(letters: impl Iterator<Item = char>, len: usize) -> String {
     plain
 }
 
-/// Turkish and Azerbaijani have two letters i.
+/// Whether a language has two letters i, as Turkish and Azerbaijani have.
 fn dotless(language: &str) -> bool {
     matches!(primary(language), "tr" | "az")
 }
@@ -70,7 +71,7 @@ fn primary(language: &str) -> &str {
     language.split('-').next().unwrap_or_default()
 }
 
-/// None for marks that say nothing about sound.
+/// The one spelling of a letter; none for marks that say nothing about sound.
 fn unify(letter: char, language: &str) -> Option<char> {
     if letter.is_ascii() {
         return Some(match letter {
@@ -92,7 +93,8 @@ fn unify(letter: char, language: &str) -> Option<char> {
     })
 }
 
-/// Keyboards mix the two alphabets: Persian has its own yeh and kaf, and no teh marbuta.
+/// A letter of Arabic script as the language writes it. Keyboards mix the two alphabets: Persian has its own yeh and
+/// kaf, and no teh marbuta.
 fn arabic_script(letter: char, language: &str) -> Option<char> {
     Some(match (letter, language) {
         ('٠'..='٩', _) => ascii_digit(letter, '٠'),
@@ -134,7 +136,8 @@ mod tests {
         assert_eq!(plain("ISPARTA İzmir", "en"), "isparta izmir");
     }
 
-    /// Truth: the names of the code points. Persian has FARSI YEH U+06CC and KEHEH U+06A9, Arabic YEH U+064A, KAF U+0643.
+    /// Truth: the names of the code points. Persian has FARSI YEH U+06CC and KEHEH U+06A9, Arabic YEH U+064A, KAF
+    /// U+0643.
     #[test]
     fn letters_of_arabic_and_persian_follow_the_language() {
         assert_eq!(plain("كتابي يك", "fa"), "کتابی یک");

@@ -10,9 +10,9 @@ mod phonemes;
 mod split;
 mod tokenizer;
 
-pub use crate::config::TokenizerKind as Kind;
 pub use detect::detect;
 pub use error::Error;
-pub use normalize::{is_ideograph, normalize, uncovered};
+pub(crate) use normalize::uncovered;
+pub use normalize::{is_ideograph, normalize};
 pub use split::{End, Piece, Splitter};
 pub use tokenizer::Tokenizer;

@@ -1,17 +1,17 @@
-//! Long text in pieces that a voice can say in one breath: sentences, clauses where those are too long, words where there
-//! is no punctuation, and graphemes where there are no words. It looks at a window of the text only, so a book costs no
-//! more memory than a line.
+//! Long text in pieces that a voice can say in one breath: sentences, clauses where those are too long, words where
+//! there is no punctuation, and graphemes where there are no words. It looks at a window of the text only, so a book
+//! costs no more memory than a line.
 
 use super::language::Language;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Shorter sentences are said together with the next: alone they sound clipped.
+/// Characters below which a sentence is said together with the next: alone it sounds clipped.
 const SHORT: usize = 40;
-/// The first piece of a stream: soon said, and not so short that it sounds clipped.
+/// Least and most characters of a stream's first piece: soon said, and not so short that it sounds clipped.
 const EARLY: (usize, usize) = (12, 48);
-/// A line that is shorter ends there (a title, a verse); longer ones may just be wrapped.
+/// Characters below which a line ends a piece (a title, a verse); longer ones may just be wrapped.
 const SHORT_LINE: usize = 40;
-/// What a window has, as a multiple of the longest piece: enough to halve a sentence that is too long in its middle.
+/// Length of a window as a multiple of the longest piece: enough to halve a sentence that is too long in its middle.
 const WINDOW: usize = 3;
 /// Abbreviations that may also end a sentence; the others of a language never do.
 const MAY_END: &str =
@@ -23,22 +23,23 @@ const CLOSE: &str = "、，；：—";
 /// How a piece ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Between words, or inside one: it had to end somewhere.
+    /// The piece ends between words, or inside one: it had to end somewhere.
     Cut,
     Clause,
     Sentence,
     Paragraph,
 }
 
-/// What is said in one piece.
+/// A part of a text that is said in one breath.
 #[derive(Debug, PartialEq)]
 pub struct Piece<'a> {
     pub text: &'a str,
     pub end: End,
-    /// Where the next one begins, in bytes of the whole text.
+    /// Where the next piece begins, in bytes of the whole text.
     pub next: usize,
 }
 
+/// Cuts texts of one language into pieces.
 #[derive(Clone)]
 pub struct Splitter {
     language: Option<&'static Language>,
@@ -51,7 +52,7 @@ impl Splitter {
         Splitter { language: Language::of(language), most: most.max(1) }
     }
 
-    /// One for pieces half as long.
+    /// A splitter for pieces half as long.
     pub fn halved(&self) -> Self {
         Splitter { most: (self.most / 2).max(1), ..self.clone() }
     }
@@ -151,12 +152,13 @@ impl Splitter {
     }
 }
 
-/// No more than so many characters.
+/// A text's beginning, of no more than so many characters.
 fn first_characters(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Line breaks are spaces: where a line ends a piece, `hard_end` has found it. Bytes stay where they are.
+/// A text in one line. Line breaks are spaces: where a line ends a piece, `hard_end` has found it. Bytes stay where
+/// they are.
 fn flat(text: &str) -> String {
     text.chars().map(|letter| if matches!(letter, '\n' | '\r' | '\t') { ' ' } else { letter }).collect()
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::fmt;
 
+/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
@@ -24,6 +25,7 @@ impl Grade {
     }
 }
 
+/// One thing that a tool found out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub grade: Grade,
@@ -31,9 +33,9 @@ pub struct Finding {
     pub code: &'static str,
     /// What was measured, with its figures.
     pub fact: String,
-    /// One thing to do. None where nothing is wrong.
+    /// One thing to do; none where nothing is wrong.
     pub advice: Option<String>,
-    /// Share of the time that is lost to it, 0 to 1: what findings are ordered by.
+    /// Share of the time that is lost to the finding, 0 to 1: what findings are ordered by.
     pub cost: f64,
 }
 
@@ -51,12 +53,12 @@ impl Finding {
     }
 }
 
-/// The costliest first; of equal cost, problems before warnings.
+/// Orders findings, the costliest first; of equal cost, problems before warnings.
 pub fn by_cost(a: &Finding, b: &Finding) -> Ordering {
     b.cost.total_cmp(&a.cost).then(b.grade.cmp(&a.grade))
 }
 
-/// "1 clip", "2 clips".
+/// A count with its noun: "1 clip", "2 clips".
 pub fn counted(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
@@ -65,7 +67,7 @@ pub fn counted(count: usize, thing: &str) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
     pub title: String,
-    /// (name, figure with its unit).
+    /// Name of each figure, and the figure with its unit.
     pub rows: Vec<(String, String)>,
     pub findings: Vec<Finding>,
 }
@@ -81,20 +83,21 @@ impl Section {
     }
 }
 
+/// All that a tool found out.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct FindingsReport {
     pub title: String,
     pub sections: Vec<Section>,
-    /// The same figures as numbers, for programs.
+    /// The figures of all sections as numbers, for programs.
     pub figures: Value,
 }
 
-impl Report {
+impl FindingsReport {
     pub fn new(title: impl Into<String>) -> Self {
-        Report { title: title.into(), ..Report::default() }
+        FindingsReport { title: title.into(), ..FindingsReport::default() }
     }
 
-    /// Warnings and problems, by cost.
+    /// Warnings and problems of all sections, by cost.
     pub fn findings(&self) -> Vec<&Finding> {
         let all = self.sections.iter().flat_map(|section| &section.findings);
         let mut found: Vec<&Finding> = all.filter(|finding| finding.grade > Grade::Good).collect();
@@ -102,7 +105,7 @@ impl Report {
         found
     }
 
-    /// 0: nothing found, 1: warnings, 2: problems.
+    /// Exit code of the tool. 0: nothing found, 1: warnings, 2: problems.
     pub fn exit_code(&self) -> u8 {
         self.findings().iter().map(|finding| finding.grade).max().unwrap_or(Grade::Good) as u8
     }
@@ -123,7 +126,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FindingsReport {
     /// Sections with their figures and marks, then what to do, the most valuable first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title)?;
@@ -165,7 +168,7 @@ impl fmt::Display for Section {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> FindingsReport {
         let mut load = Section::new("Data load");
         load.row("load", "12.0 ± 1.0 ms").row("wait for it", "3 %");
         load.findings.push(Finding::warning("slow-decode", 0.2, "decoding takes 12 ms", "use a cache"));
@@ -173,7 +176,7 @@ mod tests {
         let mut train = Section::new("Training");
         train.findings.push(Finding::problem("jittery-steps", 0.4, "CV 0.5", "look for other programs"));
         train.findings.push(Finding::problem("few-workers", 0.2, "1 worker", "take 4"));
-        Report { sections: vec![load, train], ..Report::new("profile of 30 steps") }
+        FindingsReport { sections: vec![load, train], ..FindingsReport::new("profile of 30 steps") }
     }
 
     #[test]
@@ -182,9 +185,9 @@ mod tests {
         let codes: Vec<_> = report.findings().iter().map(|finding| finding.code).collect();
         assert_eq!(codes, ["jittery-steps", "few-workers", "slow-decode"]);
         assert_eq!(report.exit_code(), 2);
-        let first = Report { sections: vec![report.sections[0].clone()], ..Report::default() };
+        let first = FindingsReport { sections: vec![report.sections[0].clone()], ..FindingsReport::default() };
         assert_eq!(first.exit_code(), 1);
-        assert_eq!(Report::default().exit_code(), 0);
+        assert_eq!(FindingsReport::default().exit_code(), 0);
     }
 
     #[test]
@@ -193,7 +196,7 @@ mod tests {
         let expected = "profile of 30 steps\n\nData load\n  load         12.0 ± 1.0 ms\n  wait for it  3 %\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("\n1. ❌ jittery-steps · 40 %\n   look for other programs\n2. "), "{text}");
-        let clean = Report::new("x").to_string();
+        let clean = FindingsReport::new("x").to_string();
         assert!(clean.ends_with("✅ nothing to improve was found"), "{clean}");
         let json = report().to_json();
         assert_eq!(json["findings"][0]["code"], "jittery-steps");

@@ -1,26 +1,27 @@
 //! Frames whose length is a power of two, as many at a time as a vector has lanes, and one frame in each lane: window,
 //! transform, magnitudes, filters and logarithm are then the same plain arithmetic for all of them.
 //!
-//! A frame of `2n` real samples is transformed as `n` complex ones. A first pass of radix 8 reads the samples and leaves
-//! 8 shorter transforms, each small enough for the first-level cache; they are done in pairs whose spectra mirror each
-//! other, so that magnitudes come out at once and the whole spectrum is never written.
+//! A frame of `2n` real samples is transformed as `n` complex ones. A first pass of radix 8 reads the samples and
+//! leaves 8 shorter transforms, each small enough for the first-level cache; they are done in pairs whose spectra
+//! mirror each other, so that magnitudes come out at once and the whole spectrum is never written.
 
-use super::super::lanes::{Butterfly, Complex, Eight, Plan, times, twiddle};
+use super::super::simd_fft::{Butterfly, Complex, Eight, FftPlan, times, twiddle};
 use super::{Band, FLOOR, Sample, hann, ln};
 use pulp::{Arch, Simd, WithSimd, bytemuck};
 
-/// Two complex numbers for each of the 8 shorter transforms.
+/// Samples of the shortest window: two complex numbers for each of the 8 shorter transforms.
 pub const SHORTEST: usize = 32;
-/// Vectors that lie across two of these take twice as long to load.
+/// Bytes of a cache line: vectors that lie across two of them take twice as long to load.
 const CACHE_LINE_BYTES: usize = 64;
 
+/// Extracts frames whose length is a power of two.
 pub struct Batches {
     /// `[n]`: the window over even and over odd samples, halved, since the last step adds two halves.
     window: Vec<[f32; 2]>,
     /// `[n / 8][7]`: factors between the first pass and the shorter transforms.
     first: Vec<[[f32; 2]; 7]>,
-    /// Of the shorter transforms.
-    plan: Plan,
+    /// Plan of the shorter transforms.
+    plan: FftPlan,
     /// `[n]`: factors that make a spectrum of `n` complex numbers one of `2n` real ones.
     last: Vec<[f32; 2]>,
     hop_samples: usize,
@@ -33,14 +34,14 @@ impl Batches {
         Batches {
             window: (0..n).map(|k| [0.5 * hann(2 * k, n_fft), 0.5 * hann(2 * k + 1, n_fft)]).collect(),
             first: (0..n / 8).map(|p| std::array::from_fn(|j| twiddle(p * (j + 1), n))).collect(),
-            plan: Plan::new(n / 8),
+            plan: FftPlan::new(n / 8),
             last: (0..n).map(|k| twiddle(k, n_fft)).collect(),
             hop_samples,
             bands,
         }
     }
 
-    /// `mel` has the length that it shall have.
+    /// Fills `mel`, which has the length that it shall have.
     pub fn log_mel<T: Sample>(&self, samples: &[T], vectors: &mut Vec<f32>, mel: &mut [f32]) {
         Arch::new().dispatch(Run { batches: self, samples, vectors, mel });
     }
@@ -68,18 +69,18 @@ impl<T: Sample> WithSimd for Run<'_, T> {
         let (table, rest) = vectors[aligned..].split_at_mut(sizes[0]);
         let (shorter, rest) = rest.split_at_mut(sizes[1]);
         let (help, rest) = rest.split_at_mut(sizes[2]);
-        let (magnitudes, heard) = rest.split_at_mut(sizes[3]);
-        let heard = &mut heard[..n_mels * S::F32_LANES];
+        let (magnitudes, bands) = rest.split_at_mut(sizes[3]);
+        let bands = &mut bands[..n_mels * S::F32_LANES];
         for (index, mel) in mel.chunks_mut(S::F32_LANES * n_mels).enumerate() {
             rows.fill(samples, index * S::F32_LANES, table);
             batches.first_pass::<S>(simd, &rows, table, complex::<S>(shorter));
             batches.spectrum(simd, complex::<S>(shorter), complex::<S>(help), S::as_mut_simd_f32s(magnitudes).0);
-            batches.hear(simd, S::as_simd_f32s(magnitudes).0, S::as_mut_simd_f32s(heard).0);
-            for value in &mut *heard {
+            batches.apply_bands(simd, S::as_simd_f32s(magnitudes).0, S::as_mut_simd_f32s(bands).0);
+            for value in &mut *bands {
                 *value = ln(value.max(FLOOR));
             }
             for (frame, mel) in mel.chunks_exact_mut(n_mels).enumerate() {
-                for (out, band) in mel.iter_mut().zip(heard.chunks_exact(S::F32_LANES)) {
+                for (out, band) in mel.iter_mut().zip(bands.chunks_exact(S::F32_LANES)) {
                     *out = band[frame];
                 }
             }
@@ -92,14 +93,14 @@ fn complex<S: Simd>(floats: &mut [f32]) -> &mut [Complex<S::f32s>] {
     bytemuck::cast_slice_mut(floats)
 }
 
-/// The samples of a batch as a table: a row for each sample of a hop, a column for each hop. Sample `i` of all frames is
-/// then a stretch of row `i % hop` from column `i / hop` on, and samples that frames share are there once.
+/// The samples of a batch as a table: a row for each sample of a hop, a column for each hop. Sample `i` of all frames
+/// is then a stretch of row `i % hop` from column `i / hop` on, and samples that frames share are there once.
 struct Rows {
     columns: usize,
-    /// What lies before the first sample.
+    /// Samples of silence before the first one.
     lead_samples: usize,
     hop_samples: usize,
-    /// `[n]`: where even and odd samples of the first frame lie.
+    /// `[n]`: indices where even and odd samples of the first frame lie.
     places: Vec<[u32; 2]>,
 }
 
@@ -188,8 +189,9 @@ impl Batches {
         }
     }
 
+    /// Sums of each band's magnitudes by its weights.
     #[inline(always)]
-    fn hear<S: Simd>(&self, simd: S, magnitudes: &[S::f32s], mel: &mut [S::f32s]) {
+    fn apply_bands<S: Simd>(&self, simd: S, magnitudes: &[S::f32s], mel: &mut [S::f32s]) {
         for (band, out) in self.bands.iter().zip(mel) {
             // Two sums, since each addition waits for the one before.
             let mut sums = [simd.splat_f32s(0.0); 2];
@@ -204,8 +206,8 @@ impl Batches {
     }
 }
 
-/// Magnitudes of bins `k` and `n - k` of the real frame, from the same bins of the complex one: with `E` the spectrum of
-/// even samples and `O` that of odd ones, they are `|E ± w O|`.
+/// Magnitudes of bins `k` and `n - k` of the real frame, from the same bins of the complex one: with `E` the spectrum
+/// of even samples and `O` that of odd ones, they are `|E ± w O|`.
 #[inline(always)]
 fn untangle<S: Simd>(simd: S, z: Complex<S::f32s>, mirrored: Complex<S::f32s>, factor: [f32; 2]) -> [S::f32s; 2] {
     let even = [simd.add_f32s(z[0], mirrored[0]), simd.sub_f32s(z[1], mirrored[1])];

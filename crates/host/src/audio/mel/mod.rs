@@ -1,6 +1,16 @@
-//! Log-mel frames on the CPU, for machines without a GPU. The filterbank is on Slaney's scale: linear below 1 kHz,
-//! logarithmic above, triangles of equal area. After the Auditory Toolbox, as
-//! `librosa.filters.mel(htk=False, norm="slaney")`.
+//! Log-mel frames on the CPU. The filterbank is on Slaney's scale: linear below 1 kHz, logarithmic above, triangles of
+//! equal area. After the Auditory Toolbox, as `librosa.filters.mel(htk=False, norm="slaney")`.
+//!
+//! Log-mel frames are made in four places, each for a reason of its own; the first three share this filterbank and are
+//! held to the same figures of librosa:
+//! - [`Extractor`], here: the cache may keep mel frames, evaluation compares cepstra of any rate, and neither needs
+//!   a tensor.
+//! - `feed/mel.rs`, tensors: on the CPU, where gradients are wanted (a vocoder's mel loss), and for windows that the
+//!   kernel cannot do; the kernel is tested against it.
+//! - `feed/mel_kernel.rs` with `mel.cu`: a batch in one launch, 104 µs beside a step (`docs/kernels.md`), where tensors
+//!   take a launch for every operation.
+//! - `serve/page.html`, JavaScript: a picture drawn while speech arrives; its bands are coarse, and nothing measures
+//! it.
 
 mod batches;
 mod pairs;
@@ -12,14 +22,15 @@ use std::f32::consts::{FRAC_1_SQRT_2, LN_2};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
-/// Quieter bins count as this loud: about -100 dB of full scale.
+/// Magnitude that quieter bands count as: about -100 dB of full scale.
 const FLOOR: f32 = 1e-5;
 const LINEAR_HZ_PER_MEL: f64 = 200.0 / 3.0;
 const KNEE_HZ: f64 = 1000.0;
 const KNEE_MEL: f64 = KNEE_HZ / LINEAR_HZ_PER_MEL;
-/// 27 mels for a factor of 6.4.
+/// Logarithm of the ratio between two mels: 27 of them for a factor of 6.4.
 const LOG_STEP: f64 = 0.068_751_777_420_949_12;
 
+/// Makes log-mel frames of clips.
 pub struct Extractor {
     method: Method,
     hop_samples: usize,
@@ -33,14 +44,14 @@ enum Method {
     Pairs(Pairs),
 }
 
-/// Memory that is used again from clip to clip.
+/// Memory of an extractor, used again from clip to clip.
 #[derive(Default)]
-pub struct Work {
+pub struct MelScratch {
     vectors: Vec<f32>,
     mel: Vec<f32>,
 }
 
-/// The bins that a mel band hears: a few of them, where the whole row of the filterbank is mostly zeros.
+/// The bins of a mel band and their weights: a few, where the whole row of the filterbank is mostly zeros.
 struct Band {
     first_bin: usize,
     weights: Vec<f32>,
@@ -58,28 +69,31 @@ impl Extractor {
         Extractor { method, hop_samples, n_mels }
     }
 
+    /// Log-mel frames of a clip.
+    ///
     /// # Shapes
     /// - samples: `[samples]`
-    /// - output: `[1 + samples / hop, n_mels]`, row-major; frame `t` is centred on sample `t * hop`, zeros beyond the ends
-    pub fn log_mel<'a, T: Sample>(&self, samples: &[T], work: &'a mut Work) -> &'a [f32] {
+    /// - output: `[1 + samples / hop, n_mels]`, row-major; frame `t` is centred on sample `t * hop`, zeros beyond the
+    /// ends
+    pub fn log_mel<'a, T: Sample>(&self, samples: &[T], scratch: &'a mut MelScratch) -> &'a [f32] {
         let values = (1 + samples.len() / self.hop_samples) * self.n_mels;
-        work.mel.resize(values, 0.0);
+        scratch.mel.resize(values, 0.0);
         match &self.method {
-            Method::Batches(batches) => batches.log_mel(samples, &mut work.vectors, &mut work.mel),
-            Method::Pairs(pairs) => pairs.log_mel(samples, &mut work.mel),
+            Method::Batches(batches) => batches.log_mel(samples, &mut scratch.vectors, &mut scratch.mel),
+            Method::Pairs(pairs) => pairs.log_mel(samples, &mut scratch.mel),
         }
-        &work.mel
+        &scratch.mel
     }
 }
 
 impl Band {
     fn new(row: &[f32]) -> Self {
-        let bins = heard(row);
+        let bins = band_bins(row);
         Band { first_bin: bins.start, weights: row[bins].to_vec() }
     }
 }
 
-/// Periodic.
+/// Hann's window, periodic.
 fn hann(index: usize, n_fft: usize) -> f32 {
     (0.5 - 0.5 * (TAU * index as f64 / n_fft as f64).cos()) as f32
 }
@@ -95,13 +109,15 @@ fn ln(x: f32) -> f32 {
     exponent as f32 * LN_2 + 2.0 * s * (1.0 + s2 * (1.0 / 3.0 + s2 * (1.0 / 5.0 + s2 / 7.0)))
 }
 
-/// The bins that a row of the filterbank hears; none where the band is narrower than a bin.
-pub fn heard(row: &[f32]) -> Range<usize> {
+/// The bins that have a weight in a row of the filterbank; none where the band is narrower than a bin.
+pub fn band_bins(row: &[f32]) -> Range<usize> {
     let some = |weight: &f32| *weight > 0.0;
     let first = row.iter().position(some).unwrap_or(0);
     first..row.iter().rposition(some).map_or(first, |last| last + 1)
 }
 
+/// Triangular filters that turn a spectrum into mel bands.
+///
 /// # Shapes
 /// - output: `[n_mels, n_fft / 2 + 1]`, row-major; multiply with a power or magnitude spectrum
 pub fn filterbank(rate_hz: u32, n_fft: usize, n_mels: usize, f_min_hz: f64, f_max_hz: f64) -> Vec<f32> {
@@ -133,7 +149,7 @@ mod tests {
     use super::*;
 
     fn log_mel(extractor: &Extractor, samples: &[f32]) -> Vec<f32> {
-        extractor.log_mel(samples, &mut Work::default()).to_vec()
+        extractor.log_mel(samples, &mut MelScratch::default()).to_vec()
     }
 
     /// (row, column, weight)
@@ -162,8 +178,8 @@ mod tests {
         check(&filterbank(16_000, 400, 40, 50.0, 7_600.0), 40, 201, 1.000_602_494_2, speech);
     }
 
-    /// (frame, band, value). Truth: librosa 0.11.0 on y = 0.5 sin(2π (200 t + 3000 t²)) + 0.1 sin(2π 5000 t), 40 hops at
-    /// 22,050 Hz: log(max(1e-5, melspectrogram(y=y, sr=22050, n_fft=1024, hop_length=256, center=True,
+    /// (frame, band, value). Truth: librosa 0.11.0 on y = 0.5 sin(2π (200 t + 3000 t²)) + 0.1 sin(2π 5000 t), 40 hops
+    /// at 22,050 Hz: log(max(1e-5, melspectrogram(y=y, sr=22050, n_fft=1024, hop_length=256, center=True,
     /// pad_mode="constant", power=1.0, n_mels=80, fmin=0, fmax=11025)))[band, frame]. `feed::mel`, the GPU's extractor,
     /// is held to the same numbers.
     const CHIRP: &str = include_str!("../../../../../tests/data/librosa-chirp.tsv");
@@ -208,7 +224,7 @@ mod tests {
         let floats: Vec<f32> = clip.iter().map(|sample| sample.to_f32()).collect();
         for (n_fft, hop, n_mels) in [(1024, 256, 80), (512, 128, 40), (256, 100, 20), (64, 96, 8), (400, 160, 40)] {
             let extractor = Extractor::new(16_000, n_fft, hop, n_mels, 0.0, 8_000.0);
-            let ours = extractor.log_mel(&clip, &mut Work::default()).to_vec();
+            let ours = extractor.log_mel(&clip, &mut MelScratch::default()).to_vec();
             assert_eq!(ours, log_mel(&extractor, &floats));
             let bank = filterbank(16_000, n_fft, n_mels, 0.0, 8_000.0);
             for frame in (0..ours.len() / n_mels).step_by(5) {

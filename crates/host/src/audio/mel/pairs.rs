@@ -6,9 +6,10 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 use std::sync::Arc;
 
+/// Extracts frames of any length.
 pub struct Pairs {
     fft: Arc<dyn Fft<f32>>,
-    /// `[n_fft]`
+    /// `[n_fft]`: Hann's window.
     window: Vec<f32>,
     hop_samples: usize,
     bands: Vec<Band>,
@@ -20,7 +21,7 @@ impl Pairs {
         Pairs { fft: FftPlanner::new().plan_fft_forward(n_fft), window, hop_samples, bands }
     }
 
-    /// `mel` has the length that it shall have.
+    /// Fills `mel`, which has the length that it shall have.
     pub fn log_mel<T: Sample>(&self, samples: &[T], mel: &mut [f32]) {
         let (n_fft, hop) = (self.window.len(), self.hop_samples);
         let mut padded = vec![0.0; n_fft + samples.len() + hop];
@@ -32,13 +33,13 @@ impl Pairs {
             self.cut(&padded[2 * index * hop..], &mut pair);
             self.fft.process_outofplace_with_scratch(&mut pair, &mut spectrum, &mut scratch);
             part(&spectrum, &mut magnitudes);
-            for (mel, heard) in mel.chunks_mut(self.bands.len()).zip(&magnitudes) {
-                mel.iter_mut().zip(&self.bands).for_each(|(out, band)| *out = ln(band.hear(heard).max(FLOOR)));
+            for (mel, magnitudes) in mel.chunks_mut(self.bands.len()).zip(&magnitudes) {
+                mel.iter_mut().zip(&self.bands).for_each(|(out, band)| *out = ln(band.apply(magnitudes).max(FLOOR)));
             }
         }
     }
 
-    /// The first frame and the one a hop later, windowed.
+    /// Cuts out the first frame and the one a hop later, windowed.
     fn cut(&self, samples: &[f32], pair: &mut [Complex<f32>]) {
         let windowed = samples.iter().zip(&samples[self.hop_samples..]).zip(&self.window);
         pair.iter_mut().zip(windowed).for_each(|(out, ((first, second), weight))| {
@@ -47,7 +48,8 @@ impl Pairs {
     }
 }
 
-/// Spectra of real numbers are symmetric, so the two that were transformed as one come apart again: half of
+/// Magnitudes of both frames. Spectra of real numbers are symmetric, so the two that were transformed as one come apart
+/// again: half of
 /// `Z[k] + conj(Z[n - k])` is the first, half of `Z[k] - conj(Z[n - k])` the second.
 fn part(spectrum: &[Complex<f32>], [first, second]: &mut [Vec<f32>; 2]) {
     let n_fft = spectrum.len();
@@ -60,7 +62,8 @@ fn part(spectrum: &[Complex<f32>], [first, second]: &mut [Vec<f32>; 2]) {
 }
 
 impl Band {
-    fn hear(&self, magnitudes: &[f32]) -> f32 {
+    /// The sum of the band's magnitudes by its weights.
+    fn apply(&self, magnitudes: &[f32]) -> f32 {
         magnitudes[self.first_bin..].iter().zip(&self.weights).map(|(magnitude, weight)| magnitude * weight).sum()
     }
 }

@@ -11,7 +11,6 @@ use super::*;
 use crate::audio;
 use crate::config::{CacheContent, MaxFailures};
 use crate::error::Explained;
-use crate::text;
 use std::f32::consts::TAU;
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -151,7 +150,7 @@ fn mel_frames_are_those_of_the_extractor() {
     let extractor =
         audio::mel::Extractor::new(rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz);
     let wave = audio::decode(&case.utterances[1].audio).unwrap();
-    let mut work = audio::mel::Work::default();
+    let mut work = audio::mel::MelScratch::default();
     let expected = extractor.log_mel(&wave.samples, &mut work);
     let ClipAudio::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
     assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
@@ -345,7 +344,7 @@ fn bad_clips_are_counted_skipped_and_remembered() {
 #[test]
 fn a_text_that_cannot_be_read_fails_its_clip_and_is_tried_again() {
     let mut case = Case::new(3);
-    let Ok(tokenizer) = Tokenizer::of_corpus(&case.utterances, "en", text::Kind::Phonemes) else {
+    let Ok(tokenizer) = Tokenizer::of_corpus(&case.utterances, "en", crate::config::TokenizerKind::Phonemes) else {
         return eprintln!("skipped: espeak-ng, whose voices can be missing, is not installed");
     };
     case.tokenizer = tokenizer;

@@ -14,14 +14,15 @@
 //!
 //! `lingua` is the better detector, and by much on a few words: the hints gain little there. But it took 0.5 ms and
 //! more for an English sentence: 7 s and more for 13,100, which are to take one second with everything else; and its
-//! models outweigh the program. So `whatlang` decides what scripts, letters and short words leave open, a tokenizer detects among the
-//! languages of its corpus only, and where metadata or `data.language` name the language nothing is detected at all.
+//! models outweigh the program. So `whatlang` decides what scripts, letters and short words leave open, a tokenizer
+//! detects among the languages of its corpus only, and where metadata or `data.language` name the language nothing is
+//! detected at all.
 
+mod cache;
 mod hints;
-mod memo;
 
+use cache::DetectionCache;
 use hints::{ARABIC_ONLY, LETTERS, TURKISH, WORDS};
-use memo::Memo;
 use std::sync::LazyLock;
 use whatlang::Lang;
 
@@ -58,23 +59,23 @@ pub fn detect(text: &str) -> Option<&'static str> {
 pub(super) struct Detector {
     codes: Vec<&'static str>,
     trigrams: whatlang::Detector,
-    memo: Memo,
+    cache: DetectionCache,
 }
 
 impl Detector {
-    /// Only languages that can be detected count; regions are ignored.
+    /// A detector of these languages. Only those that can be detected count; regions are ignored.
     pub fn of(languages: &[&str]) -> Self {
         let wanted = |code: &str| languages.iter().any(|language| language.split('-').next() == Some(code));
         let known = LANGUAGES.iter().filter(|(code, _)| wanted(code));
         let (codes, langs): (Vec<_>, Vec<_>) = known.copied().unzip();
-        Detector { codes, trigrams: whatlang::Detector::with_allowlist(langs), memo: Memo::default() }
+        Detector { codes, trigrams: whatlang::Detector::with_allowlist(langs), cache: DetectionCache::default() }
     }
 
     pub fn detect(&self, text: &str) -> Option<&'static str> {
         match self.codes[..] {
             [] => None,
             [only] => Some(only),
-            _ => self.memo.get_or(text, || self.choose(text)),
+            _ => self.cache.get_or(text, || self.choose(text)),
         }
     }
 
@@ -125,7 +126,7 @@ static VOTES: LazyLock<std::collections::HashMap<&'static str, u32>> = LazyLock:
     votes
 });
 
-/// Scripts that one of the languages alone is written in.
+/// The language of a script that it alone is written in.
 fn script(text: &str) -> Option<&'static str> {
     let mut han = false;
     for letter in text.chars() {
@@ -139,7 +140,7 @@ fn script(text: &str) -> Option<&'static str> {
     han.then_some("zh")
 }
 
-/// Letters that one of the languages alone has; none where two languages' letters meet.
+/// The language of letters that it alone has; none where two languages' letters meet.
 fn letters(lower: &str) -> Option<&'static str> {
     if lower.is_ascii() {
         return None;

@@ -4,11 +4,11 @@ use super::super::language::{Date, DateOrder, Gender, Time};
 use super::written::by_digits;
 use super::{Scanner, Spoken, leading_digits, past_space, starts_with};
 
-/// A phone number has at least this many digits.
+/// Digits that a phone number has at least.
 const PHONE_DIGITS: usize = 7;
 
 impl Scanner<'_> {
-    /// `2024-03-05`, `5.3.2024`, `3/5/2024`.
+    /// A date: `2024-03-05`, `5.3.2024`, `3/5/2024`.
     pub(super) fn date(&self) -> Option<Spoken> {
         let ([first, second, third], len) = self.three_parts()?;
         let number = |digits: &str| digits.parse::<u64>().ok();
@@ -41,7 +41,7 @@ impl Scanner<'_> {
         fits.then_some(([first, second, third], text.len() - after.len()))
     }
 
-    /// `14:30`, `14:30:05`; `14h30` and `14.30 Uhr` where the language writes so.
+    /// A time: `14:30`, `14:30:05`; `14h30` and `14.30 Uhr` where the language writes so.
     pub(super) fn time(&self) -> Option<Spoken> {
         let text = self.rest();
         let hours = leading_digits(text);
@@ -73,7 +73,7 @@ impl Scanner<'_> {
             .map_or(0, |len| len + space)
     }
 
-    /// `555-123-4567`, `0171 2345678`, `+49 30 1234567`: digit by digit.
+    /// A phone number (`555-123-4567`, `0171 2345678`, `+49 30 1234567`), digit by digit.
     pub(super) fn phone(&self) -> Option<Spoken> {
         let text = self.rest();
         let international = self.previous() == Some('+');
@@ -91,7 +91,7 @@ impl Scanner<'_> {
             .then(|| Spoken { words: by_digits(&groups.concat(), self.language), len })
     }
 
-    /// `1.2.3`: the parts, with the decimal mark's word between them.
+    /// A version (`1.2.3`): its parts, with the decimal mark's word between them.
     pub(super) fn dotted(&self) -> Option<Spoken> {
         let text = self.rest();
         let mut parts = vec![leading_digits(text)];

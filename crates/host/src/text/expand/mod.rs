@@ -2,8 +2,9 @@
 //!
 //! One scanner for all languages. At every digit, sign and word start it asks, most specific first, what the text
 //! there could be; whatever nothing claims is copied. Not modelled: Roman numerals, and number words in the oblique
-//! cases of Slavic languages and Arabic, which come out in the nominative ("z pięć złotych"). `clock` knows dates, times and phone numbers, `quantity` numbers
-//! and what they count, `word` abbreviations and signs, `written` how digits are grouped.
+//! cases of Slavic languages and Arabic, which come out in the nominative ("z pięć złotych"). `clock` knows dates,
+//! times and phone numbers, `quantity` numbers and what they count, `word` abbreviations and signs, `written` how
+//! digits are grouped.
 
 mod clock;
 mod quantity;
@@ -12,6 +13,7 @@ mod written;
 
 use super::language::Language;
 
+/// A text with its numbers, signs and abbreviations written out.
 pub(super) fn expand(text: &str, language: &Language) -> String {
     let mut scanner = Scanner { text, at: 0, out: String::with_capacity(text.len() + text.len() / 4), language };
     let mut spoken_before = false;
@@ -36,9 +38,10 @@ pub(super) fn expand(text: &str, language: &Language) -> String {
     scanner.out
 }
 
+/// Reads a text from left to right.
 struct Scanner<'a> {
     text: &'a str,
-    /// Where in the text, in bytes.
+    /// How much of the text was read, in bytes.
     at: usize,
     out: String,
     language: &'a Language,
@@ -117,7 +120,7 @@ impl<'a> Scanner<'a> {
         before[start..].to_lowercase()
     }
 
-    /// Nothing follows that would make a longer word or number.
+    /// Whether nothing follows that would make a longer word or number.
     fn ends(&self, text: &str) -> bool {
         !text.starts_with(|c: char| c.is_alphanumeric() && (c.is_ascii() || !self.language.attached))
     }
@@ -138,12 +141,13 @@ fn leading_letters(text: &str) -> &str {
     &text[..text.chars().take_while(|c| c.is_alphabetic()).map(char::len_utf8).sum()]
 }
 
-/// Without the one space that may stand between a number and what belongs to it, and that space's length.
+/// The text without the one space that may stand between a number and what belongs to it, and that space's length.
 fn past_space(text: &str) -> (&str, usize) {
     text.strip_prefix(' ').map_or((text, 0), |rest| (rest, 1))
 }
 
-/// The text starts with this, whatever its case (`known` is in lower case); how many bytes of the text that takes.
+/// How many bytes of the text `known` takes at its start, whatever the case (`known` is in lower case); none where the
+/// text starts otherwise.
 fn starts_with(text: &str, known: &str) -> Option<usize> {
     let mut letters = text.chars();
     for wanted in known.chars() {

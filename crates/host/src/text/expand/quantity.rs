@@ -34,7 +34,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `3/4`, `2½`.
+    /// A fraction: `3/4`, `2½`.
     fn fraction(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         let whole = number.whole()?;
         let language = self.language;
@@ -66,7 +66,7 @@ impl Scanner<'_> {
         Some((words, after.len() - rest.len()))
     }
 
-    /// `1914-1918`: the first number and the word between; the second is read in its turn, with its unit.
+    /// A range (`1914-1918`): the first number and the word between; the second is read in its turn, with its unit.
     fn range(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         number.value()?;
         let second = Written::read(after.strip_prefix('-')?, self.language)?;
@@ -76,7 +76,7 @@ impl Scanner<'_> {
         (!chained).then(|| (read + self.language.joiner, 1))
     }
 
-    /// Where the next word changes the number; `abbreviated` looks at words with a dot only, which units may not claim.
+    /// A number that the next word changes; `abbreviated` looks at words with a dot only, which units may not claim.
     fn before(&self, number: &Written, after: &str, abbreviated: bool) -> Option<(String, usize)> {
         let (rest, space) = past_space(after);
         let word = if self.language.attached { rest.split(' ').next()? } else { leading_letters(rest) };
@@ -88,7 +88,7 @@ impl Scanner<'_> {
         (self.language.before)(number.whole()?, &word, &self.word_before()).map(|words| (words, 0))
     }
 
-    /// `5 €`, `3,50 zł`.
+    /// A sum whose currency stands behind it: `5 €`, `3,50 zł`.
     fn money_behind(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         let (rest, space) = past_space(after);
         let (major, minor, len) = self.currency(rest).filter(|(.., len)| self.ends(&rest[*len..]))?;
@@ -119,7 +119,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `5 km/h`, `20 %`.
+    /// A number of units: `5 km/h`, `20 %`.
     fn counted_unit(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         let language = self.language;
         let (unit, len) = self.unit(after)?;
@@ -151,7 +151,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `5 March`, `5. März`, `5 de mayo`: through the name of the month.
+    /// A day of a month (`5 March`, `5. März`, `5 de mayo`), through the name of the month.
     fn day_of_month(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         let day = number.whole().filter(|day| (1..=31).contains(day) && number.digits.len() <= 2)?;
         let mark = self.mark(day, after).map_or(0, |(_, len)| len).max(usize::from(after.starts_with(". ")));
@@ -177,7 +177,7 @@ impl Scanner<'_> {
         Some((spoken, word.len() + dot))
     }
 
-    /// `5th`, `5.`, `1990s`.
+    /// A number with a mark behind it: `5th`, `5.`, `1990s`.
     fn marked(&self, number: &Written, after: &str) -> Option<(String, usize)> {
         let value = number.whole()?;
         self.mark(value, after).or_else(|| self.dot_ordinal(value, after))
@@ -195,7 +195,7 @@ impl Scanner<'_> {
         (self.language.marked)(value, &after[..len].to_lowercase(), &self.word_before()).map(|words| (words, len))
     }
 
-    /// A dot marks an ordinal where the sentence goes on behind it.
+    /// An ordinal with a dot, where the sentence goes on behind it.
     fn dot_ordinal(&self, value: u64, after: &str) -> Option<(String, usize)> {
         let articles = self.language.dot_ordinals?;
         let rest = after.strip_prefix('.')?;

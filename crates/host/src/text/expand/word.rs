@@ -6,7 +6,7 @@ use super::written::Written;
 use super::{Scanner, Spoken, leading_letters, past_space, starts_with};
 
 impl Scanner<'_> {
-    /// At the first letter of a word.
+    /// What is said for the word that starts here.
     pub(super) fn word(&self) -> Option<Spoken> {
         self.abbreviation().or_else(|| {
             // Most words have no number behind them, and need no closer look.
@@ -16,7 +16,7 @@ impl Scanner<'_> {
         })
     }
 
-    /// The longest that fits; its dot stays where it also ends the text.
+    /// The longest abbreviation that fits; its dot stays where it also ends the text.
     fn abbreviation(&self) -> Option<Spoken> {
         let text = self.rest();
         let fitting = |written: &str| {
@@ -33,7 +33,7 @@ impl Scanner<'_> {
         Some(Spoken { words: words.to_owned(), len: if last { len - 1 } else { len } })
     }
 
-    /// `$5`, `USD 5`, `$3.5 million`.
+    /// A sum whose currency stands before it: `$5`, `USD 5`, `$3.5 million`.
     fn money_before(&self) -> Option<Spoken> {
         let text = self.rest();
         let (major, minor, len) = self.currency(text)?;
@@ -58,7 +58,8 @@ impl Scanner<'_> {
             .map(|(word, len)| (word, space + len))
     }
 
-    /// `March 5`, in languages that say so; short names only with a capital, for "may 5" may be a verb.
+    /// A month and its day (`March 5`), in languages that say so; short names only with a capital, for "may 5" may be a
+    /// verb.
     fn month_and_day(&self) -> Option<Spoken> {
         let text = self.rest();
         if !self.language.month_first {
@@ -81,7 +82,7 @@ impl Scanner<'_> {
         Some(Spoken { words, len: len + 1 + number.len })
     }
 
-    /// At a character that is neither letter nor digit.
+    /// What is said for a character that is neither letter nor digit.
     pub(super) fn sign(&self, sign: char) -> Option<Spoken> {
         let language = self.language;
         let next = self.rest()[sign.len_utf8()..].chars().next();
@@ -107,7 +108,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// `5 Millionen €`: the sign behind a magnitude.
+    /// A currency's sign that no number stands beside, as behind a magnitude (`5 Millionen €`).
     fn currency_alone(&self) -> Option<Spoken> {
         let (major, _, len) = self.currency(self.rest())?;
         let counted = self.language.magnitudes.contains(&self.word_before().as_str());
@@ -115,7 +116,7 @@ impl Scanner<'_> {
         Some(Spoken { words, len })
     }
 
-    /// "d'euros", "de dollars".
+    /// A currency behind a magnitude: "d'euros", "de dollars".
     fn linked(&self, currency: Noun) -> String {
         let many = self.many(currency);
         let vowel = many.starts_with(['a', 'e', 'i', 'o', 'u', 'y']);
@@ -126,12 +127,12 @@ impl Scanner<'_> {
         currency.form((self.language.plural)(5))
     }
 
-    /// Nothing stands right before here that a dash could belong to.
+    /// Whether nothing stands right before here that a dash could belong to.
     fn free(&self) -> bool {
         self.previous().is_none_or(|c| c.is_whitespace() || matches!(c, '(' | '[' | '"' | '\''))
     }
 
-    /// `%50`, as Turkish writes it.
+    /// A percentage whose sign comes first (`%50`), as Turkish writes it.
     fn percent_before(&self) -> Option<Spoken> {
         let sign = self.rest().chars().next()?.len_utf8();
         let number = Written::read(&self.rest()[sign..], self.language)?;

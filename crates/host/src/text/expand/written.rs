@@ -3,13 +3,14 @@
 use super::super::language::{Fraction, Gender, LIMIT, Language};
 use super::leading_digits;
 
+/// A number as a text writes it.
 pub(super) struct Written<'a> {
-    /// Without the marks between groups.
+    /// Digits before the decimal mark, without the marks between groups.
     pub digits: String,
     /// Digits behind the decimal mark.
     pub fraction: &'a str,
     pub grouped: bool,
-    /// Bytes of the text.
+    /// Bytes of the text that the number takes.
     pub len: usize,
 }
 
@@ -28,12 +29,14 @@ impl<'a> Written<'a> {
         Some(Written { digits, fraction, grouped: grouped_len > 0, len })
     }
 
-    /// None for what is read digit by digit: leading zeros, and more digits than people say as a number.
+    /// The whole part; none for what is read digit by digit: leading zeros, and more digits than people say as a
+    /// number.
     pub fn value(&self) -> Option<u64> {
         let plain = self.digits.len() == 1 || !self.digits.starts_with('0');
         self.digits.parse().ok().filter(|value| plain && *value < LIMIT)
     }
 
+    /// The value of a number without decimals.
     pub fn whole(&self) -> Option<u64> {
         self.value().filter(|_| self.fraction.is_empty())
     }
@@ -74,7 +77,7 @@ pub(super) fn by_digits(digits: &str, language: &Language) -> String {
     words.join(language.joiner)
 }
 
-/// Length of digits in groups of three behind this mark; zero where they are not grouped so.
+/// Length in bytes of digits in groups of three behind this mark; zero where they are not grouped so.
 fn grouped(text: &str, first: &str, mark: char) -> usize {
     if first.len() > 3 || first.starts_with('0') {
         return 0;

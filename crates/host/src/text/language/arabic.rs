@@ -88,7 +88,7 @@ pub(super) static ARABIC: Language = Language {
     ],
 };
 
-/// Before masculine nouns.
+/// Number words before masculine nouns.
 #[rustfmt::skip]
 const MASCULINE: [&str; 11] = [
     "", "واحد", "اثنان", "ثلاثة", "أربعة", "خمسة", "ستة", "سبعة", "ثمانية", "تسعة", "عشرة",
@@ -111,7 +111,7 @@ const SCALES: [&str; 5] = [
     "مليار|ملياران|مليارات|ملياراً|مليار", "تريليون|تريليونان|تريليونات|تريليوناً|تريليون",
 ];
 
-/// One, two, three to ten, eleven to ninety-nine, whole hundreds.
+/// Form of a noun behind one, two, three to ten, eleven to ninety-nine, whole hundreds.
 fn plural(number: u64) -> usize {
     match (number, number % 100) {
         (1, _) => 0,
@@ -151,7 +151,7 @@ fn below_thousand(group: u64, gender: Gender) -> String {
     join([HUNDREDS[hundreds], &rest], " و")
 }
 
-/// "دولار واحد", "دولاران": one follows the noun, two is the noun itself.
+/// One or two of something ("دولار واحد", "دولاران"): one follows the noun, two is the noun itself.
 fn count(number: u64, gender: Gender, one: &str, two: &str) -> Option<String> {
     match number {
         _ if one.contains("{}") => None,
@@ -167,7 +167,7 @@ const ORDINALS: [[&str; 11]; 2] = [
     ["", "الأولى", "الثانية", "الثالثة", "الرابعة", "الخامسة", "السادسة", "السابعة", "الثامنة", "التاسعة", "العاشرة"],
 ];
 
-/// With the article, up to ninety-nine.
+/// An ordinal with the article, up to ninety-nine.
 fn ordinal(number: u64, feminine: bool) -> String {
     let units = ORDINALS[usize::from(feminine)];
     let (_, tens, ones) = digits(number);

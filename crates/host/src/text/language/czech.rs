@@ -129,7 +129,7 @@ fn cardinal(number: u64, gender: Gender) -> String {
     groups.join(" ")
 }
 
-/// Before "milion" and its like, 23 and 103 count like 3: "dvacet tři miliony".
+/// Form of "milion" and its like behind a group: 23 and 103 count like 3: "dvacet tři miliony".
 fn scale_form(group: u64) -> usize {
     slavic(group, false)
 }
@@ -179,7 +179,7 @@ fn ordinal(number: u64) -> String {
     join([above.as_str(), &last], " ")
 }
 
-/// Of a day of the month: "dvacátého pátého".
+/// The genitive of an ordinal, for a day of the month: "dvacátého pátého".
 fn genitive(ordinal: &str) -> String {
     let word =
         |word: &str| swap_end(word, "ý", "ého").or_else(|| swap_end(word, "í", "ího")).unwrap_or_else(|| word.into());
@@ -196,7 +196,7 @@ fn year(number: u64) -> String {
     }
 }
 
-/// The gender of a word is guessed by its ending.
+/// A number that agrees with the next word, whose gender is guessed by its ending.
 fn before(number: u64, next: &str, _: &str) -> Option<String> {
     let gender = match next.chars().next_back()? {
         'a' | 'e' | 'í' => Gender::Feminine,

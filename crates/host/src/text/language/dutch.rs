@@ -110,7 +110,7 @@ fn cardinal(number: u64, _: Gender) -> String {
     join(large.iter().map(String::as_str).chain([rest.as_str()]), " ")
 }
 
-/// Eleven to nineteen hundred are counted in hundreds, as years and sums are said.
+/// A cardinal below a million; eleven to nineteen hundred are counted in hundreds, as years and sums are said.
 fn below_million(number: u64) -> String {
     match number {
         1100..=1999 => format!("{}honderd{}", ONES[number as usize / 100], below_thousand(number % 100, "één")),

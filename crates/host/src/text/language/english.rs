@@ -137,7 +137,7 @@ fn marked(number: u64, mark: &str, _: &str) -> Option<String> {
     }
 }
 
-/// "nineteen eighties", "nineteen hundreds", "eighties".
+/// A decade: "nineteen eighties", "nineteen hundreds", "eighties".
 fn decade(number: u64) -> String {
     change_last(&year(number), |last| swap_end(last, "y", "ies").unwrap_or_else(|| format!("{last}s")))
 }

@@ -112,7 +112,7 @@ fn cardinal(number: u64, gender: Gender) -> String {
     join(large.iter().map(String::as_str).chain([rest.as_str()]), " ")
 }
 
-/// Below a million, in one word; only a one at the very end agrees.
+/// A cardinal below a million, in one word; only a one at the very end agrees.
 fn small(number: u64, gender: Gender) -> String {
     let (thousands, rest) = (number / 1000, number % 1000);
     let thousands = if thousands > 0 { below_thousand(thousands, "ein") + SCALES[1] } else { String::new() };
@@ -165,13 +165,13 @@ fn ordinal_stem(number: u64) -> String {
     }
 }
 
-/// "fünfter März", but "der fünfte" and "am fünften".
+/// A day before its month: "fünfter März", but "der fünfte" and "am fünften".
 fn day_of_month(day: u64, after: &str) -> String {
     let words = ordinal(day, after);
     if matches!(after, "der" | "die" | "das") || words.ends_with("en") { words } else { ordinal(day, "ein") }
 }
 
-/// The gender of a word is guessed by its ending.
+/// A number that agrees with the next word, whose gender is guessed by its ending.
 fn before(number: u64, next: &str, _: &str) -> Option<String> {
     let feminine = ["e", "ung", "heit", "keit", "ion", "tät"].iter().any(|ending| next.ends_with(ending));
     (number == 1 && next.len() > 2).then(|| if feminine { "eine".into() } else { "ein".into() })

@@ -124,7 +124,7 @@ fn below_thousand(group: u64, two: &str) -> String {
     format!("{hundreds}{tens}{}", if ones == 2 { two } else { ONES[ones] })
 }
 
-/// "három egész tizennégy század".
+/// A decimal number: "három egész tizennégy század".
 fn fraction(whole: u64, digits: &str) -> Option<String> {
     let part = ["tized", "század", "ezred"].get(digits.len().checked_sub(1)?)?;
     let number = digits.parse().ok()?;
@@ -152,7 +152,7 @@ fn ordinal(number: u64) -> String {
     ends.and_then(|(end, ordinal)| swap_end(&words, end, ordinal)).unwrap_or(words)
 }
 
-/// "elseje", "ötödike", "harmadika".
+/// A day of a month: "elseje", "ötödike", "harmadika".
 fn day_of_month(day: u64) -> String {
     let ordinal = ordinal(day);
     match ordinal.as_str() {

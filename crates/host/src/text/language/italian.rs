@@ -126,7 +126,7 @@ fn below_million(number: u64) -> String {
     accented(thousands + &below_thousand(number % 1000), number)
 }
 
-/// "tre" takes an accent at the end of a longer word.
+/// Number words with their accent: "tre" takes one at the end of a longer word.
 fn accented(words: String, number: u64) -> String {
     if number > 3 { swap_end(&words, "tre", "tré").unwrap_or(words) } else { words }
 }

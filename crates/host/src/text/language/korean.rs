@@ -117,7 +117,7 @@ fn below_myriad(group: u64) -> String {
     PLACES.iter().map(|(place, name)| digit(*place, name)).collect()
 }
 
-/// Before a counter, below a hundred.
+/// A native number before a counter, below a hundred.
 fn native(number: u64) -> String {
     let (_, tens, ones) = digits(number);
     if number == 20 { "스무".into() } else { format!("{}{}", NATIVE_TENS[tens], NATIVE[ones]) }

@@ -22,7 +22,7 @@ mod units;
 
 pub(super) use units::{UNITS, Unit, Units};
 
-/// Cardinals are right below this; longer numbers are read digit by digit, as people do.
+/// The number below which cardinals are right; longer numbers are read digit by digit, as people do.
 pub(super) const LIMIT: u64 = 1_000_000_000_000_000;
 
 const ALL: [&Language; 18] = [
@@ -46,59 +46,61 @@ const ALL: [&Language; 18] = [
     &turkish::TURKISH,
 ];
 
-/// Words are in lower case, functions are given lower case.
+/// How a language reads numbers and signs. Words are in lower case, functions are given lower case.
 pub(super) struct Language {
     pub code: &'static str,
-    /// A whole number below `LIMIT`, as it agrees with what it counts.
+    /// Reads a whole number below `LIMIT`, as it agrees with what it counts.
     pub cardinal: fn(u64, Gender) -> String,
-    /// A number with a mark behind it (`5th`, `5.`, `5º`, `1990s`), after the given word; none where it is no such mark.
+    /// Reads a number with a mark behind it (`5th`, `5.`, `5º`, `1990s`), after the given word; none where it is no
+    /// such mark.
     pub marked: fn(u64, &str, &str) -> Option<String>,
-    /// The words before which `5.` is an ordinal; none where a dot never marks one.
+    /// Words behind which `5.` is an ordinal; none where a dot never marks one.
     pub dot_ordinals: Option<&'static [&'static str]>,
-    /// A number that the next word changes (`2024 года`, `3명`), after the given word. The next word itself stays.
+    /// Reads a number that the next word changes (`2024 года`, `3명`), after the given word. The next word itself stays.
     pub before: fn(u64, &str, &str) -> Option<String>,
-    /// Four digits that stand alone.
+    /// Reads four digits that stand alone.
     pub year: fn(u64) -> String,
+    /// Index of the noun's form behind a number.
     pub plural: fn(u64) -> usize,
-    /// The form behind `2.5`.
+    /// Index of the noun's form behind `2.5`.
     pub plural_of_fractions: usize,
-    /// One and two of something, where the noun says more than its number: given are its gender and forms.
+    /// Reads one and two of something, where the noun says more than its number: given are its gender and forms.
     pub count: fn(u64, Gender, &str, &str) -> Option<String>,
     pub decimal_mark: char,
     pub group_marks: &'static [char],
     /// What is said for the decimal mark, and how the digits behind it are read.
     pub point: &'static str,
     pub fraction: Fraction,
-    /// Between the words of one reading: nothing in Chinese and Japanese.
+    /// What stands between the words of one reading: nothing in Chinese and Japanese.
     pub joiner: &'static str,
-    /// Letters follow a number without a space, as in `3月`.
+    /// Whether letters follow a number without a space, as in `3月`.
     pub attached: bool,
     /// What stands between a number and an ending that is spoken with it, as in `2024'te`.
     pub ending_mark: Option<char>,
     pub minus: &'static str,
-    /// `3-5`.
+    /// The word between the ends of a range: `3-5`.
     pub to: &'static str,
-    /// `3/8`, and `1/2`, `1/4`, `3/4`.
+    /// The word for the bar of `3/8`; and the words for `1/2`, `1/4`, `3/4`.
     pub over: &'static str,
     pub fractions: [&'static str; 3],
-    /// Joins `2` and `½`, and euros and cents.
+    /// The word that joins `2` and `½`, and euros and cents.
     pub and: &'static str,
-    /// `& + = @`.
+    /// Words for `& + = @`.
     pub symbols: [&'static str; 4],
-    /// Sign or code, the noun, and the noun for a hundredth of it, empty where there is none.
+    /// Currencies: sign or code, the noun, and the noun for a hundredth of it, empty where there is none.
     pub currencies: &'static [(&'static str, Noun, Noun)],
     /// Words such as `million` that may stand between a sum and its currency, and what links them to it: two forms
     /// where there is another before vowels.
     pub magnitudes: &'static [&'static str],
     pub magnitude_link: &'static str,
     pub units: Units,
-    /// Spellings separated by bars; the first is spoken.
+    /// Spellings of each month, separated by bars; the first is spoken.
     pub months: [&'static str; 12],
     /// Words that may stand between a day and its month.
     pub month_links: &'static [&'static str],
-    /// Days follow the month, as in `March 5`.
+    /// Whether days follow the month, as in `March 5`.
     pub month_first: bool,
-    /// The day beside the name of a month, after the given word.
+    /// Reads the day beside the name of a month, after the given word.
     pub day: fn(u64, &str) -> String,
     pub date_order: DateOrder,
     pub date: fn(&Date) -> String,
@@ -106,7 +108,7 @@ pub(super) struct Language {
     /// What may stand for the colon in `14h30`; and words that the reading of a time already says.
     pub time_mark: Option<&'static str>,
     pub time_words: &'static [&'static str],
-    /// As written, in lower case, and as spoken. A spelling that ends in `#` counts only before a number.
+    /// Abbreviations as written, in lower case, and as spoken. A spelling that ends in `#` counts only before a number.
     pub abbreviations: &'static [(&'static str, &'static str)],
 }
 
@@ -119,7 +121,8 @@ pub(super) enum Gender {
     Neuter,
 }
 
-/// `m:forint|forinty|forintów`: a gender, then the forms that `plural` chooses from; the last stands for those left out.
+/// `m:forint|forinty|forintów`: a gender, then the forms that `plural` chooses from; the last stands for those left
+/// out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noun(pub &'static str);
 
@@ -168,7 +171,7 @@ pub(super) struct Date<'a> {
     pub day: u64,
     pub month: usize,
     pub year: u64,
-    /// The word before it, in lower case.
+    /// The word before the date, in lower case.
     pub after: &'a str,
 }
 
@@ -177,12 +180,12 @@ pub(super) struct Time<'a> {
     pub hour: u64,
     pub minute: u64,
     pub second: Option<u64>,
-    /// The word before it, in lower case.
+    /// The word before the time, in lower case.
     pub after: &'a str,
 }
 
 impl Language {
-    /// By code; a region that has no table of its own is ignored.
+    /// The language of a code; a region that has no table of its own is ignored.
     pub fn of(code: &str) -> Option<&'static Language> {
         let known = |code: &str| ALL.into_iter().find(|language| language.code == code);
         known(code).or_else(|| known(code.split('-').next().unwrap_or_default()))
@@ -208,7 +211,7 @@ impl Language {
     }
 }
 
-/// Where nothing is said for it.
+/// A language that says nothing for it.
 fn never(_: u64, _: &str, _: &str) -> Option<String> {
     None
 }

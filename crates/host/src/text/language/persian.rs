@@ -129,7 +129,7 @@ fn ordinal(number: u64) -> String {
     }
 }
 
-/// The mark may hang on a zero-width non-joiner or a hyphen.
+/// An ordinal; its mark may hang on a zero-width non-joiner or a hyphen.
 fn marked(number: u64, mark: &str, _: &str) -> Option<String> {
     match mark.trim_start_matches(['-', '\u{200c}']) {
         "م" | "ام" | "اُم" => Some(ordinal(number)),

@@ -159,7 +159,7 @@ const HUNDREDTHS: [&str; 10] = [
     "dziewięćsetny",
 ];
 
-/// Tens and ones are ordinals, what is before them is not.
+/// An ordinal: tens and ones are ordinals, what is before them is not.
 fn ordinal(number: u64) -> String {
     let (rest, above) = (number % 100, number - number % 100);
     match number {

@@ -128,7 +128,7 @@ const HUNDREDS: [&str; 10] = [
     "", "cento", "duzentos", "trezentos", "quatrocentos", "quinhentos", "seiscentos", "setecentos", "oitocentos",
     "novecentos",
 ];
-/// Each word and how many of the one below it make one.
+/// Words of a scale, each with how many of the one below it make one.
 type Scale = [(u64, &'static str)];
 const LONG_SCALE: [(u64, &str); 2] = [(1_000_000_000_000, "bilião|biliões"), (1_000_000, "milhão|milhões")];
 #[rustfmt::skip]
@@ -165,7 +165,7 @@ fn respelled(words: String) -> String {
     words.replace("dezass", "dezess").replace("dezanove", "dezenove")
 }
 
-/// "mil e cem", "mil e vinte", but "mil cento e vinte".
+/// Whether "e" links the rest to what is before it: "mil e cem", "mil e vinte", but "mil cento e vinte".
 fn linked(rest: u64) -> bool {
     rest < 100 || (rest < 1000 && rest.is_multiple_of(100))
 }
@@ -209,7 +209,7 @@ const TENTHS: [&str; 10] = [
     "octogésimo", "nonagésimo",
 ];
 
-/// Above a hundred, speakers say the cardinal.
+/// An ordinal; above a hundred, speakers say the cardinal.
 fn ordinal(number: u64) -> String {
     match number {
         1..=99 => join([TENTHS[number as usize / 10], ORDINALS[number as usize % 10]], " "),

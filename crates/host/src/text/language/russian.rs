@@ -143,7 +143,7 @@ fn below_thousand(group: u64, gender: Gender) -> String {
     join([HUNDREDS[hundreds], tens, ones], " ")
 }
 
-/// "три целых пять десятых".
+/// A decimal number: "три целых пять десятых".
 fn fraction(whole: u64, digits: &str) -> Option<String> {
     let part = ["десятая|десятых", "сотая|сотых", "тысячная|тысячных"].get(digits.len().checked_sub(1)?)?;
     let of = |number: u64, forms| {
@@ -153,7 +153,7 @@ fn fraction(whole: u64, digits: &str) -> Option<String> {
     Some(format!("{} {}", of(whole, "целая|целых"), of(digits.parse().ok()?, part)))
 }
 
-/// Without endings, "трет" is soft.
+/// Ordinals without their endings; "трет" is soft.
 #[rustfmt::skip]
 const ORDINALS: [&str; 20] = [
     "нулев", "перв", "втор", "трет", "четвёрт", "пят", "шест", "седьм", "восьм", "девят", "десят", "одиннадцат",
@@ -168,7 +168,7 @@ const HUNDREDTHS: [&str; 10] = [
     "", "сот", "двухсот", "трёхсот", "четырёхсот", "пятисот", "шестисот", "семисот", "восьмисот", "девятисот",
 ];
 
-/// Only the last word is an ordinal. `ending` is that of a hard adjective; "ый" stands for the nominative.
+/// An ordinal, of which only the last word is one. `ending` is that of a hard adjective; "ый" stands for the nominative.
 fn ordinal(number: u64, ending: &str) -> String {
     let (above, stem) = match number {
         0..=19 => (0, ORDINALS[number as usize].to_owned()),
@@ -227,7 +227,7 @@ fn before(number: u64, next: &str, after: &str) -> Option<String> {
     }
 }
 
-/// The gender of a counted word is guessed by its ending: "одна минута", "две минуты", "одно окно".
+/// A number that agrees with the next word, whose gender is guessed by its ending: "одна минута", "две минуты", "одно окно".
 /// Behind a preposition of the genitive the ending says something else.
 fn agreeing(number: u64, next: &str, after: &str) -> Option<String> {
     if matches!(after, "от" | "до" | "из" | "с" | "без" | "около" | "после" | "для" | "у" | "более" | "менее")

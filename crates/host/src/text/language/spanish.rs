@@ -154,7 +154,7 @@ fn feminine_hundreds(words: String, gender: Gender) -> String {
     if gender == Gender::Feminine { words.replace("ientos", "ientas") } else { words }
 }
 
-/// The gender of a word is guessed by its ending; short words count nothing.
+/// A number that agrees with the next word, whose gender is guessed by its ending; short words count nothing.
 fn before(number: u64, next: &str, _: &str) -> Option<String> {
     const OTHERS: [&str; 8] = ["para", "como", "pero", "entre", "hasta", "desde", "sobre", "contra"];
     let feminine = next.ends_with('a') || next.ends_with("as");
@@ -174,7 +174,7 @@ const TENTHS: [&str; 10] = [
     "octogésimo", "nonagésimo",
 ];
 
-/// Above a hundred, Spanish speakers say the cardinal.
+/// An ordinal; above a hundred, Spanish speakers say the cardinal.
 fn ordinal(number: u64) -> String {
     match number {
         0..=12 => ORDINALS[number as usize].to_owned(),

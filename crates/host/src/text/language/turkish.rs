@@ -109,7 +109,7 @@ fn below_thousand(group: u64) -> String {
     join([many, if hundreds > 0 { "yüz" } else { "" }, TENS[tens], ONES[ones]], " ")
 }
 
-/// The ending follows the last vowel of the number.
+/// An ordinal, whose ending follows the last vowel of the number.
 fn ordinal(number: u64) -> String {
     change_last(&cardinal(number, Gender::Bare), |last| {
         let stem = if last == "dört" { "dörd" } else { last };

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 /// A line no text has; its answer marks the end of what was asked before it.
 const SENTINEL: &str = "zyxwv qjkxz";
-/// It reads lines into 1000 bytes, and would cut a longer one inside a letter.
+/// Bytes of the longest line: the program reads lines into 1000, and would cut a longer one inside a letter.
 const LINE_BYTES: usize = 900;
-/// A sentence takes some milliseconds.
+/// How long an answer may take; a sentence takes some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// `-q` still makes the sound, and that is where the time goes; fast and high speech is less of it, with the same
-/// phonemes: 385 sentences took 0.7 s of processor time instead of 1.7 s.
+/// What the program is started with. `-q` still makes the sound, and that is where the time goes; fast and high speech
+/// is less of it, with the same phonemes: 385 sentences took 0.7 s of processor time instead of 1.7 s.
 const ARGUMENTS: [&str; 9] = ["-q", "--ipa", "-b", "1", "-s", "350", "-p", "99", "-z"];
 
+/// A running `espeak-ng` with one voice.
 #[derive(Debug)]
 pub(super) struct Espeak {
     child: Child,
@@ -58,7 +59,7 @@ impl Espeak {
         Ok(Some(espeak))
     }
 
-    /// What it answers to the sentinel. An unknown voice makes it exit instead.
+    /// What the program answers to the sentinel. An unknown voice makes it exit instead.
     fn greet(&mut self) -> Result<String, Error> {
         self.send(&[SENTINEL, SENTINEL])?;
         let (first, second) = (self.line()?, self.line()?);
@@ -112,14 +113,14 @@ impl Espeak {
 }
 
 impl Drop for Espeak {
-    /// Closing its input would end it too, and does when this program is killed.
+    /// Ends the process. Closing its input would end it too, and does when this program is killed.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Cut between words where there are any, to fit a line.
+/// A part cut between words where there are any, to fit lines.
 fn pieces(part: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = part;
@@ -133,7 +134,7 @@ fn pieces(part: &str) -> Vec<&str> {
     pieces
 }
 
-/// `1.51` of `eSpeak NG text-to-speech: 1.51  Data at: …`.
+/// Version of the program: `1.51` of `eSpeak NG text-to-speech: 1.51  Data at: …`.
 pub(super) fn version(program: &str) -> Result<String, Error> {
     let told = Command::new(program).arg("--version").stdin(Stdio::null()).output().map_err(|_| Error::Absent)?;
     let told = String::from_utf8_lossy(&told.stdout).into_owned();

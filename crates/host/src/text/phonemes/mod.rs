@@ -11,26 +11,27 @@ use std::sync::LazyLock;
 /// One pool for the whole program: its processes serve every tokenizer.
 pub(super) static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new("espeak-ng"));
 
-/// A superset of what the voices of our languages were seen to write (1.51): Latin letters, the whole IPA block, the
-/// marks for stress, length, tone and articulation. New symbols go to the end, for ids are positions.
+/// The symbols, a superset of what the voices of our languages were seen to write (1.51): Latin letters, the whole IPA
+/// block, the marks for stress, length, tone and articulation. New symbols go to the end, for ids are positions.
 const IPA: &str = " abcdefghijklmnopqrstuvwxyz\
     ɐɑɒɓɔɕɖɗɘəɚɛɜɝɞɟɠɡɢɣɤɥɦɧɨɩɪɫɬɭɮɯɰɱɲɳɴɵɶɷɸɹɺɻɼɽɾɿʀʁʂʃʄʅʆʇʈʉʊʋʌʍʎʏʐʑʒʓʔʕʖʗʘʙʚʛʜʝʞʟʠʡʢʣʤʥʦʧʨʩʪʫʬʭʮʯ\
     æçðøħŋœβθχäëïöüãõẽĩũᵻᵝᵊⁿʰʲʷˠˤˡˈˌːˑ0123456789.?\"^'*\
     \u{303}\u{306}\u{308}\u{30a}\u{30b}\u{30c}\u{311}\u{318}\u{319}\u{31a}\u{31c}\u{31d}\u{31e}\u{31f}\u{320}\u{324}\
     \u{325}\u{329}\u{32a}\u{32c}\u{32f}\u{330}\u{334}\u{339}\u{33a}\u{33b}\u{33d}\u{35c}\u{361}";
 
-/// Kept from the text, so that pauses are learned. Ids of their own: some voices use a dot inside phonemes.
+/// Marks that are kept from the text, so that pauses are learned. Ids of their own: some voices use a dot inside
+/// phonemes.
 const PUNCTUATION: &str = "!\"(),-.:;?";
 
-/// Symbols and punctuation.
+/// Number of symbols and punctuation marks.
 pub(super) static COUNT: LazyLock<usize> = LazyLock::new(|| IPA.chars().count() + PUNCTUATION.chars().count());
 
-/// Positions of the space and of punctuation.
+/// Positions of the space and of punctuation in the vocabulary.
 pub(super) fn breaks() -> impl Iterator<Item = usize> {
     position(' ').into_iter().chain(IPA.chars().count()..*COUNT)
 }
 
-/// Positions in the vocabulary, of a normalised text; none for a symbol that is not in it.
+/// Positions in the vocabulary of a normalised text's phonemes; none for a symbol that is not in it.
 pub(super) fn read(text: &str, language: &str, pool: &Pool) -> Result<Vec<Option<usize>>, Error> {
     let parts = parts(text);
     let spoken: Vec<&str> = parts.iter().filter_map(|part| part.spoken()).collect();
@@ -92,7 +93,7 @@ fn push_words<'a>(parts: &mut Vec<Part<'a>>, words: &'a str) {
     }
 }
 
-/// Part of words: letters, digits and the marks on them, and what stands between them.
+/// Whether a letter is part of words: letters, digits and the marks on them, and what stands between them.
 fn within(letter: char) -> bool {
     letter.is_alphanumeric()
         || matches!(letter, ' ' | '\'' | '\u{200c}' | '\u{200d}')
@@ -115,7 +116,7 @@ fn position(symbol: char) -> Option<usize> {
     IPA.chars().position(|known| known == symbol)
 }
 
-/// Without the notes `(en)` and `(de)` around words read by another voice, and the hyphens of liaison.
+/// An answer without the notes `(en)` and `(de)` around words read by another voice, and the hyphens of liaison.
 fn plain(answer: &str) -> impl Iterator<Item = char> {
     let mut noted = false;
     let kept = move |letter: &char| match letter {

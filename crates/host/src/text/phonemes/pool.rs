@@ -5,6 +5,7 @@ use super::espeak::{Espeak, version};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+/// Running `espeak-ng` processes, by voice.
 #[derive(Debug)]
 pub(in crate::text) struct Pool {
     program: String,
@@ -19,7 +20,7 @@ impl Pool {
         Pool { program: program.into(), version: OnceLock::new(), idle, voices }
     }
 
-    /// Of the installed program, asked once.
+    /// Version of the installed program, asked once.
     pub fn version(&self) -> Result<String, Error> {
         self.version.get_or_init(|| version(&self.program)).clone()
     }
@@ -69,7 +70,7 @@ impl Pool {
         found
     }
 
-    /// The first that exists and reads the language's own script.
+    /// The first voice that exists and reads the language's own script.
     fn find_voice(&self, language: &str) -> Result<String, Error> {
         let primary = language.split('-').next().unwrap_or_default();
         let candidates: &[&str] = match language {
@@ -90,7 +91,8 @@ impl Pool {
     }
 }
 
-/// Japanese kanji come back as "Chinese letter", said in English: then the phonemes would be those of another text.
+/// Whether a voice reads the language's own script. Japanese kanji come back as "Chinese letter", said in English: then
+/// the phonemes would be those of another text.
 fn reads(espeak: &mut Espeak, language: &str) -> Result<bool, Error> {
     let word = match language {
         "zh" => "早上好",

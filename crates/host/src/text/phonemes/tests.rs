@@ -97,7 +97,7 @@ fn an_absent_program_is_an_error() {
     let pool = Pool::new("no-such-espeak-ng");
     assert_eq!(pool.version(), Err(Error::Absent));
     assert_eq!(pool.read(&["a"], "en"), Err(Error::Absent));
-    assert!(Error::Absent.to_string().contains("hint:"));
+    assert!(crate::error::Explained::of(&Error::Absent).to_string().contains("hint:"));
 }
 
 /// A stand-in that answers every line with itself, and ends when it reads `die`.

@@ -7,33 +7,36 @@ use super::detect::{Detector, detect};
 use super::error::Error;
 use super::normalize::{self, normalize};
 use super::phonemes::{self, POOL};
-use crate::config::TokenizerKind as Kind;
+use crate::config::TokenizerKind;
 use crate::corpus::Utterance;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Every vocabulary of characters holds these, so that a voice fitted to a few sentences can be asked for others.
+/// Characters that every vocabulary of them holds, so that a voice fitted to a few sentences can be asked for others.
 const BASE: &str = "abcdefghijklmnopqrstuvwxyz !\"'(),-.:;?";
 /// Punctuation between words, in the scripts that have their own.
 const BREAKS: &str = "!(),.:;?…—،؛؟۔।、。！，：；？";
-/// Padding's id: both mean that nothing is said here.
+/// Id of the blank, which is padding's: both mean that nothing is said here.
 const BLANK: i32 = 0;
 const UNKNOWN: i32 = 1;
+/// Id of the first symbol.
 const FIRST: usize = 2;
 const AUTO: &str = "auto";
 const DEFAULT_LANGUAGE: &str = "en";
-/// A language detected in less of a corpus is a mistake of the detector more often than a language.
+/// Share of a corpus below which a detected language is left out: it is a mistake of the detector more often than a
+/// language.
 const LEAST_SHARE: f64 = 0.02;
 
+/// Turns texts into ids and names what they stand for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Tokenizer {
     languages: Vec<String>,
-    /// Taken where none is named and none can be detected: the corpus's most frequent.
+    /// The language that is taken where none is named and none can be detected: the corpus's most frequent.
     usual: String,
     symbols: Symbols,
-    /// Not stored: why these symbols, where they were chosen and not asked for.
+    /// Why these symbols, where they were chosen and not asked for; not stored.
     why: Option<String>,
     detector: Arc<Detector>,
 }
@@ -51,24 +54,21 @@ impl PartialEq for Tokenizer {
 }
 
 impl Tokenizer {
-    /// Fitted on the whole corpus, before any split: the vocabulary is part of every cached feature's key.
+    /// Fits a tokenizer on the whole corpus, before any split: the vocabulary is part of every cached feature's key.
     /// `language` is that of utterances that name none, or `auto`.
-    pub fn of_corpus(utterances: &[Utterance], language: &str, kind: Kind) -> Result<Self, Error> {
+    pub fn of_corpus(utterances: &[Utterance], language: &str, kind: TokenizerKind) -> Result<Self, Error> {
         let texts = || utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language)));
-        if kind == Kind::Characters {
+        if kind == TokenizerKind::Characters {
             return Ok(Self::fit(texts()));
         }
         match (Self::phonemes(texts()), kind) {
             (Ok(tokenizer), _) => Ok(tokenizer),
-            (Err(error), Kind::Phonemes) => Err(error),
-            (Err(error), _) => {
-                let fact = error.to_string().lines().next().unwrap_or_default().to_owned();
-                Ok(Self { why: Some(fact), ..Self::fit(texts()) })
-            }
+            (Err(error), TokenizerKind::Phonemes) => Err(error),
+            (Err(error), _) => Ok(Self { why: Some(error.to_string()), ..Self::fit(texts()) }),
         }
     }
 
-    /// Characters: learns the letters and languages of a corpus from its (text, language) pairs.
+    /// Fits a tokenizer of characters: learns the letters and languages of a corpus from its (text, language) pairs.
     pub fn fit<'a>(texts: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Self {
         let (languages, usual) = languages(texts.clone());
         let mut fitted = Self::new(languages, usual, Symbols::Characters(Vec::new()));
@@ -93,18 +93,22 @@ impl Tokenizer {
         Self { languages, usual, symbols, why: None, detector }
     }
 
-    /// The language tag, then a token for each character or phoneme of the normalised text. `language` may be `auto`.
-    /// Threads may share a tokenizer: each that asks has a process of its own.
+    /// Ids of a text: those of `encode_normalized`. `language` may be `auto`.
     pub fn encode(&self, text: &str, language: &str) -> Result<Vec<i32>, Error> {
         let language = self.language(text, language);
-        let plain = normalize(text, language);
+        self.encode_normalized(&normalize(text, language), language)
+    }
+
+    /// Ids of a text that `normalize` has been through: the language tag, then a token for each character or phoneme.
+    /// Threads may share a tokenizer: each that asks has a process of its own.
+    pub fn encode_normalized(&self, plain: &str, language: &str) -> Result<Vec<i32>, Error> {
         let tag = self.languages.binary_search_by(|known| known.as_str().cmp(language));
         let mut ids = Vec::with_capacity(1 + plain.len());
         ids.push(tag.map_or(UNKNOWN, |index| (self.first_tag() + index) as i32));
         match &self.symbols {
             Symbols::Characters(_) => ids.extend(plain.chars().map(|letter| self.id(letter))),
             Symbols::Phonemes { .. } => {
-                let positions = phonemes::read(&plain, language, &POOL)?;
+                let positions = phonemes::read(plain, language, &POOL)?;
                 let phoneme = |at: Option<usize>| at.map_or(UNKNOWN, |at| (FIRST + at) as i32);
                 ids.push(BLANK);
                 ids.extend(positions.into_iter().flat_map(|at| [phoneme(at), BLANK]));
@@ -126,6 +130,7 @@ impl Tokenizer {
         }
     }
 
+    /// Number of ids.
     pub fn vocab_size(&self) -> usize {
         let symbols = match &self.symbols {
             Symbols::Characters(characters) => characters.len(),
@@ -148,7 +153,7 @@ impl Tokenizer {
         names
     }
 
-    /// One that reads all that either reads; `None` where one reads characters and the other phonemes.
+    /// A tokenizer that reads all that either reads; `None` where one reads characters and the other phonemes.
     pub fn joined(&self, other: &Tokenizer) -> Option<Tokenizer> {
         let symbols = match (&self.symbols, &other.symbols) {
             (Symbols::Characters(a), Symbols::Characters(b)) => {
@@ -178,14 +183,22 @@ impl Tokenizer {
         }
     }
 
-    /// The characters of the normalised text that this vocabulary lacks, each once. Phonemes lack none.
+    /// The characters of a text, once it is normalised, that this vocabulary lacks, each once. Phonemes lack none.
     pub fn unknown(&self, text: &str, language: &str) -> Vec<char> {
+        match &self.symbols {
+            Symbols::Characters(_) => self.unknown_normalized(&normalize(text, self.language(text, language))),
+            Symbols::Phonemes { .. } => Vec::new(),
+        }
+    }
+
+    /// The characters of a normalised text that this vocabulary lacks, each once. Phonemes lack none.
+    pub fn unknown_normalized(&self, plain: &str) -> Vec<char> {
         let Symbols::Characters(characters) = &self.symbols else { return Vec::new() };
-        let letters: BTreeSet<char> = normalize(text, self.language(text, language)).chars().collect();
+        let letters: BTreeSet<char> = plain.chars().collect();
         letters.into_iter().filter(|letter| characters.binary_search(letter).is_err()).collect()
     }
 
-    /// Which symbols, and why where they were chosen: "characters (espeak-ng: not found, …)".
+    /// Says which symbols are read, and why where they were chosen: "characters (espeak-ng: not found, …)".
     pub fn describe(&self) -> String {
         match (&self.symbols, &self.why) {
             (Symbols::Phonemes { espeak_ng }, _) => format!("phonemes, by espeak-ng {espeak_ng}"),
@@ -194,7 +207,8 @@ impl Tokenizer {
         }
     }
 
-    /// For a tokenizer out of a checkpoint: an error where it cannot work here, a note where it may work differently.
+    /// Checks a tokenizer out of a checkpoint: an error where it cannot work here, a note where it may work
+    /// differently.
     pub fn check(&self) -> Result<Option<String>, Error> {
         let Symbols::Phonemes { espeak_ng } = &self.symbols else { return Ok(None) };
         self.languages.iter().try_for_each(|language| POOL.check(language))?;
@@ -203,7 +217,8 @@ impl Tokenizer {
         Ok((installed != *espeak_ng).then_some(note))
     }
 
-    /// Equal for two tokenizers exactly when they encode every text alike: phonemes are those of the installed program.
+    /// A hash that is equal for two tokenizers exactly when they encode every text alike: phonemes are those of the
+    /// installed program.
     pub fn fingerprint(&self) -> String {
         let installed = match &self.symbols {
             Symbols::Phonemes { espeak_ng } => POOL.version().unwrap_or_else(|_| espeak_ng.clone()),

@@ -76,24 +76,24 @@ fn fingerprint_follows_the_vocabulary() {
 #[test]
 fn phonemes_are_taken_where_they_can_be() {
     let corpus = [utterance("Hello, world.", Some("en"))];
-    let chosen = Tokenizer::of_corpus(&corpus, "auto", Kind::Auto).unwrap();
+    let chosen = Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Auto).unwrap();
     if POOL.version().is_err() {
         assert!(chosen.describe().starts_with("characters (espeak-ng: not found"), "{}", chosen.describe());
-        assert_eq!(Tokenizer::of_corpus(&corpus, "auto", Kind::Phonemes), Err(Error::Absent));
+        assert_eq!(Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Phonemes), Err(Error::Absent));
         return;
     }
     assert!(chosen.describe().starts_with("phonemes, by espeak-ng "));
     let ids = chosen.encode("Hello, world.", "en").unwrap();
     assert_eq!((ids[0] as usize, ids.len() % 2), (chosen.vocab_size() - 1, 0));
     assert!(ids.chunks(2).all(|pair| pair[0] > UNKNOWN && pair[1] == BLANK), "a blank behind every token: {ids:?}");
-    let other = Tokenizer::of_corpus(&[utterance("Bye", Some("en"))], "auto", Kind::Phonemes).unwrap();
+    let other = Tokenizer::of_corpus(&[utterance("Bye", Some("en"))], "auto", TokenizerKind::Phonemes).unwrap();
     assert_eq!(other.encode("Hello, world.", "en").unwrap(), ids, "ids do not depend on the corpus");
     let stored: Tokenizer = serde_json::from_str(&serde_json::to_string(&chosen).unwrap()).unwrap();
     assert_eq!((stored.check(), &stored), (Ok(None), &chosen));
     // A language that cannot be read: chosen characters say why, asked-for phonemes are refused.
     let unreadable = [utterance("abc", Some("xx"))];
-    assert!(Tokenizer::of_corpus(&unreadable, "auto", Kind::Auto).unwrap().describe().contains("no voice"));
-    assert!(matches!(Tokenizer::of_corpus(&unreadable, "auto", Kind::Phonemes), Err(Error::NoVoice { .. })));
+    assert!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Auto).unwrap().describe().contains("no voice"));
+    assert!(matches!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Phonemes), Err(Error::NoVoice { .. })));
 }
 
 #[test]

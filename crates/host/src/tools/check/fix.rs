@@ -1,7 +1,7 @@
 //! A cleaned copy of the metadata beside the original: the same lines, less those of clips that are better left out.
 
-use super::{Problem, Summary};
-use crate::corpus::{Corpus, Format};
+use super::{CorpusProblem, CorpusSummary};
+use crate::corpus::Corpus;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -9,29 +9,29 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What was written.
+/// A file that was written, and how many rows it lacks.
 #[derive(Debug, PartialEq)]
-pub struct Fixed {
+pub struct CleanedMetadata {
     pub path: PathBuf,
     pub dropped: usize,
 }
 
-/// `dir` is the corpus folder, or a metadata file of it.
-pub fn fix(corpus: &Corpus, summary: &Summary, dir: &Path) -> io::Result<Vec<Fixed>> {
+/// Writes a cleaned copy of each metadata file. `dir` is the corpus folder, or a metadata file of it.
+pub fn fix(corpus: &Corpus, summary: &CorpusSummary, dir: &Path) -> io::Result<Vec<CleanedMetadata>> {
     let mut bad: HashMap<&Path, HashSet<usize>> = HashMap::new();
-    for Problem { path, metadata, line, .. } in summary.problems.iter().filter(|problem| problem.kind.spoils()) {
+    for CorpusProblem { path, metadata, line, .. } in summary.problems.iter().filter(|problem| problem.kind.spoils()) {
         bad.entry(metadata.as_ref().unwrap_or(path)).or_default().insert(*line);
     }
     // A file for each clip is no list that lines could be left out of.
-    if corpus.format == Format::Vctk {
+    if !corpus.has_lists() {
         return Ok(vec![manifest(corpus, &bad, dir)?]);
     }
     let nothing = HashSet::new();
     corpus.files.iter().map(|file| without(file, bad.get(file.as_path()).unwrap_or(&nothing))).collect()
 }
 
-/// Copies all other lines byte by byte.
-fn without(file: &Path, lines: &HashSet<usize>) -> io::Result<Fixed> {
+/// Copies a file less some lines, the others byte by byte.
+fn without(file: &Path, lines: &HashSet<usize>) -> io::Result<CleanedMetadata> {
     let (stem, extension) = (file.file_stem().unwrap_or_default(), file.extension().unwrap_or(OsStr::new("txt")));
     let path = file.with_file_name(format!("{}.cleaned.{}", stem.to_string_lossy(), extension.to_string_lossy()));
     let (mut input, mut line, mut number) = (BufReader::new(File::open(file)?), Vec::new(), 0);
@@ -45,11 +45,11 @@ fn without(file: &Path, lines: &HashSet<usize>) -> io::Result<Fixed> {
         }
         Ok(())
     })?;
-    Ok(Fixed { path, dropped: lines.len() })
+    Ok(CleanedMetadata { path, dropped: lines.len() })
 }
 
-/// JSON lines, which every corpus can be written as.
-fn manifest(corpus: &Corpus, bad: &HashMap<&Path, HashSet<usize>>, dir: &Path) -> io::Result<Fixed> {
+/// Writes JSON lines, which every corpus can be written as.
+fn manifest(corpus: &Corpus, bad: &HashMap<&Path, HashSet<usize>>, dir: &Path) -> io::Result<CleanedMetadata> {
     let is_bad = |index: usize| {
         let origin = corpus.origins[index];
         bad.get(corpus.files[origin.file].as_path()).is_some_and(|lines| lines.contains(&origin.line))
@@ -70,10 +70,10 @@ fn manifest(corpus: &Corpus, bad: &HashMap<&Path, HashSet<usize>>, dir: &Path) -
         }
         Ok(())
     })?;
-    Ok(Fixed { path, dropped: corpus.utterances.len() - good.len() + corpus.problems.len() })
+    Ok(CleanedMetadata { path, dropped: corpus.utterances.len() - good.len() + corpus.problems.len() })
 }
 
-/// Under a temporary name first: the file is whole, or is not there.
+/// Writes a file under a temporary name first: it is whole, or is not there.
 fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let mut out = BufWriter::new(File::create(&temporary)?);

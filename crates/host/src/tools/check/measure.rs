@@ -5,12 +5,11 @@ use crate::config::Config;
 use crate::corpus::Utterance;
 use crate::text::{self, Tokenizer};
 use std::collections::BTreeSet;
-use std::path::Path;
 use unicode_normalization::char::is_combining_mark;
 
-/// A sample this loud is cut off, unless it is one of few.
+/// Level of samples that are cut off, unless there are few of them.
 const CLIPPED: f32 = 0.999;
-/// 60 dB below full scale, over 10 ms.
+/// Level of silence: 60 dB below full scale, over 10 ms.
 const SILENT_RMS: f32 = 0.001;
 
 /// What is kept of a clip once its samples are gone.
@@ -19,24 +18,26 @@ pub(super) struct Measure {
     pub seconds: f64,
     /// Mel frames after trimming, as training counts them.
     pub frames: usize,
-    /// As named, or as detected.
+    /// Code of the language, as named or as detected.
     pub language: String,
-    /// How many, or why there are none.
+    /// How many tokens the text has, or why there are none.
     pub tokens: Result<usize, String>,
-    pub characters: usize,
+    /// The text, normalised.
+    pub text: String,
+    /// Digits and signs whose words are not known.
     pub uncovered: Vec<String>,
+    /// Characters that have no sound.
     pub unknown: Vec<char>,
     pub clipped_share: f64,
     pub silent_share: f64,
     pub dc_offset: f64,
-    /// Equal for clips with equal samples, and for equal texts.
+    /// A hash that is equal for clips with equal samples.
     pub sound: blake3::Hash,
-    pub text: blake3::Hash,
 }
 
 impl Measure {
     pub(super) fn of(utterance: &Utterance, tokenizer: &Tokenizer, config: &Config) -> Result<Self, String> {
-        let wave = audio::decode(&utterance.audio).map_err(|error| fact(&utterance.audio, &error.to_string()))?;
+        let wave = audio::decode(&utterance.audio).map_err(|failed| failed.error.to_string())?;
         if wave.samples.is_empty() {
             return Err("no samples".into());
         }
@@ -46,17 +47,16 @@ impl Measure {
         let sum: f64 = wave.samples.iter().map(|&sample| f64::from(sample)).sum();
         let raw = utterance.language.as_deref().unwrap_or(&config.data.language);
         let language = tokenizer.language(&utterance.text, raw).to_owned();
-        let plain = text::normalize(&utterance.text, &language);
-        let tokens = tokenizer.encode(&utterance.text, &language).map(|tokens| tokens.len());
+        let text = text::normalize(&utterance.text, &language);
+        let tokens = tokenizer.encode_normalized(&text, &language).map(|tokens| tokens.len());
         Ok(Measure {
             rate_hz,
             seconds: count / f64::from(rate_hz),
             frames: frames(wave, config),
-            tokens: tokens.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned()),
-            characters: plain.chars().count(),
-            uncovered: text::uncovered(&utterance.text, &language),
-            unknown: plain.chars().filter(|&letter| !has_sound(letter)).collect::<BTreeSet<_>>().into_iter().collect(),
-            text: blake3::hash(plain.as_bytes()),
+            tokens: tokens.map_err(|error| error.to_string()),
+            uncovered: text::uncovered(&text),
+            unknown: text.chars().filter(|&letter| !has_sound(letter)).collect::<BTreeSet<_>>().into_iter().collect(),
+            text,
             language,
             clipped_share: clipped as f64 / count,
             silent_share,
@@ -64,19 +64,18 @@ impl Measure {
             sound,
         })
     }
+
+    /// Characters of the normalised text.
+    pub(super) fn characters(&self) -> usize {
+        self.text.chars().count()
+    }
 }
 
-/// As training counts them: of the trimmed sound, at the training rate.
+/// Mel frames as training counts them: of the trimmed sound, at the training rate.
 fn frames(wave: Waveform, config: &Config) -> usize {
     let rates = f64::from(config.data.sample_rate) / f64::from(wave.rate_hz);
     let heard = if config.data.trim_silence { audio::trim_silence(wave) } else { wave };
     (heard.samples.len() as f64 * rates).round() as usize / config.model.hop_length.max(1) as usize + 1
-}
-
-/// The path is told beside it, and the hint is the same for every clip.
-fn fact(path: &Path, error: &str) -> String {
-    let fact = error.strip_prefix(&format!("{}: ", path.display())).unwrap_or(error);
-    fact.lines().next().unwrap_or_default().to_owned()
 }
 
 fn digest(samples: &[f32]) -> blake3::Hash {
@@ -96,8 +95,9 @@ fn silent_share(wave: &Waveform) -> f64 {
     silent as f64 / count as f64
 }
 
-/// Letters and their marks, digits (which have a check of their own), and signs that writers pause at. Pictures,
-/// control characters and signs of other trades have no sound in any language, whatever a tokenizer makes of them.
+/// Whether a character has a sound: letters and their marks, digits (which have a check of their own), and signs that
+/// writers pause at. Pictures, control characters and signs of other trades have no sound in any language, whatever a
+/// tokenizer makes of them.
 fn has_sound(letter: char) -> bool {
     letter.is_alphanumeric()
         || is_combining_mark(letter)

@@ -1,66 +1,68 @@
 //! The truth about a corpus: every clip decoded once, measured, and held against what training can use.
 
+mod distribution;
 mod fix;
 mod measure;
 mod problems;
-mod spread;
 #[cfg(test)]
 mod tests;
 
-pub use fix::{Fixed, fix};
-pub use problems::{Kind, Problem};
-pub use spread::{Bin, Spread};
+pub use distribution::{Distribution, HistogramBin};
+pub use fix::{CleanedMetadata, fix};
+pub use problems::{CorpusProblem, ProblemKind};
 
-use crate::config::Config;
-use crate::corpus::{Corpus, Format, Utterance};
-use crate::text::{self, Tokenizer};
+use crate::config::{Config, CorpusFormat};
+use crate::corpus::{Corpus, Utterance};
+use crate::telemetry::median;
+use crate::text::Tokenizer;
 use measure::Measure;
 use rayon::prelude::*;
 use serde::Serialize;
-use spread::median;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The `data.language` that detects.
 const AUTO: &str = "auto";
 
+/// What a corpus holds, and what is wrong with it.
 #[derive(Debug, Default, Serialize)]
-pub struct Summary {
-    /// How the metadata were read, and what that was told by.
-    pub format: Format,
+pub struct CorpusSummary {
+    /// Layout of the metadata, and what it was told by.
+    pub format: CorpusFormat,
     pub why: String,
     /// Rows of the metadata, usable or not.
     pub rows: usize,
     /// Clips that could be decoded; the figures below are theirs.
     pub clips: usize,
     pub hours: f64,
-    /// Which symbols texts become.
+    /// The symbols that texts become.
     pub tokenizer: String,
     pub speakers: BTreeMap<String, usize>,
     pub languages: BTreeMap<String, usize>,
     /// How many of the languages were detected, because the metadata name none.
     pub detected_languages: usize,
     pub sample_rates_hz: BTreeMap<u32, usize>,
-    pub seconds: Spread,
+    pub seconds: Distribution,
     /// Characters of a text, after normalisation.
-    pub text_length: Spread,
-    /// Median characters per second.
+    pub text_length: Distribution,
+    /// Median of the clips' characters per second.
     pub pace: f64,
     /// How often each character occurs, after normalisation.
     pub characters: BTreeMap<char, usize>,
     /// How many problems of each kind there are.
-    pub problem_counts: BTreeMap<Kind, usize>,
-    pub problems: Vec<Problem>,
+    pub problem_counts: BTreeMap<ProblemKind, usize>,
+    pub problems: Vec<CorpusProblem>,
 }
 
-/// Decodes every clip, `workers` at a time; none when stopped. Memory: one clip per worker, and some 300 bytes of each.
+/// Decodes every clip, `workers` at a time; none when stopped. Memory: one clip per worker, and of each clip its text
+/// and some 300 bytes.
 pub fn check(
     corpus: &Corpus,
     config: &Config,
     workers: usize,
     progress: &(dyn Fn(usize) + Sync),
     stop: &AtomicBool,
-) -> anyhow::Result<Option<Summary>> {
+) -> anyhow::Result<Option<CorpusSummary>> {
     let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &config.data.language, config.data.tokenizer)?;
     let done = AtomicUsize::new(0);
     let one = |utterance: &Utterance| {
@@ -76,33 +78,38 @@ pub fn check(
     Ok(measures.map(|measures| summarise(corpus, config, &tokenizer, &measures)))
 }
 
-fn summarise(corpus: &Corpus, config: &Config, tokenizer: &Tokenizer, measures: &[Result<Measure, String>]) -> Summary {
+fn summarise(
+    corpus: &Corpus,
+    config: &Config,
+    tokenizer: &Tokenizer,
+    measures: &[Result<Measure, String>],
+) -> CorpusSummary {
     let clips: Vec<_> =
         corpus.utterances.iter().zip(measures).filter_map(|(u, m)| Some((u, m.as_ref().ok()?))).collect();
     let of_all = |value: fn(&Measure) -> f64| clips.iter().map(|(_, measure)| value(measure)).collect::<Vec<f64>>();
     let seconds = of_all(|clip| clip.seconds);
     let problems = problems::problems(corpus, config, measures);
-    let mut summary = Summary {
+    let mut summary = CorpusSummary {
         format: corpus.format,
         why: corpus.why.clone(),
         rows: corpus.utterances.len() + corpus.problems.len(),
         clips: clips.len(),
         hours: seconds.iter().sum::<f64>() / 3600.0,
         tokenizer: tokenizer.describe(),
-        seconds: Spread::of(&seconds),
-        text_length: Spread::of(&of_all(|clip| clip.characters as f64)),
-        pace: median(of_all(|clip| clip.characters as f64 / clip.seconds)),
-        ..Summary::default()
+        seconds: Distribution::of(&seconds),
+        text_length: Distribution::of(&of_all(|clip| clip.characters() as f64)),
+        pace: median(&of_all(|clip| clip.characters() as f64 / clip.seconds)),
+        ..CorpusSummary::default()
     };
     for (utterance, clip) in &clips {
         count(&mut summary.speakers, utterance.speaker.clone());
         count(&mut summary.languages, clip.language.clone());
         count(&mut summary.sample_rates_hz, clip.rate_hz);
         summary.detected_languages += usize::from(utterance.language.is_none() && config.data.language == AUTO);
-        text::normalize(&utterance.text, &clip.language).chars().for_each(|c| count(&mut summary.characters, c));
+        clip.text.chars().for_each(|c| count(&mut summary.characters, c));
     }
     problems.iter().for_each(|problem| count(&mut summary.problem_counts, problem.kind));
-    Summary { problems, ..summary }
+    CorpusSummary { problems, ..summary }
 }
 
 fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {

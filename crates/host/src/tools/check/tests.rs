@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::audio;
-use crate::corpus::{self, Options, Origin};
+use crate::config::TokenizerKind;
+use crate::corpus::{self, Origin, ReadOptions};
 use std::f32::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,11 +39,11 @@ fn config() -> Config {
     let mut config = Config::default();
     (config.data.sample_rate, config.data.trim_silence) = (RATE_HZ, false);
     (config.data.max_mel_frames, config.data.max_text_length) = (400, 60);
-    (config.data.language, config.data.tokenizer) = ("en".into(), text::Kind::Characters);
+    (config.data.language, config.data.tokenizer) = ("en".into(), TokenizerKind::Characters);
     config
 }
 
-fn found(corpus: &Corpus, config: &Config) -> Summary {
+fn found(corpus: &Corpus, config: &Config) -> CorpusSummary {
     check(corpus, config, 2, &|_| (), &AtomicBool::new(false)).unwrap().unwrap()
 }
 
@@ -54,8 +55,8 @@ fn a_good_corpus_has_no_problem() {
     assert_eq!((summary.rows, summary.clips, summary.sample_rates_hz[&RATE_HZ]), (24, 24, 24));
     assert_eq!((summary.speakers["anna"], summary.languages["en"], summary.characters[&'f']), (24, 24, 48 + 1));
     assert!((summary.hours - 24.0 / 3600.0).abs() < 1e-9 && (summary.pace - 17.0).abs() < 1e-9);
-    assert_eq!(summary.seconds.bins, [Bin { from: 1.0, to: 1.25, clips: 24 }]);
-    assert_eq!(summary.text_length.bins, [Bin { from: 17.0, to: 17.25, clips: 24 }]);
+    assert_eq!(summary.seconds.bins, [HistogramBin { from: 1.0, to: 1.25, clips: 24 }]);
+    assert_eq!(summary.text_length.bins, [HistogramBin { from: 17.0, to: 17.25, clips: 24 }]);
     assert_eq!((summary.detected_languages, &*summary.tokenizer), (0, "characters"));
 }
 
@@ -82,17 +83,17 @@ fn every_kind_of_problem_is_found_with_its_path_and_line() {
     fs::write(dir.path().join("broken.wav"), b"RIFF").unwrap();
     let summary = found(&corpus, &config());
     let kinds = [
-        Kind::TooLong,
-        Kind::TooShort,
-        Kind::TextTooLong,
-        Kind::Clipping,
-        Kind::Silence,
-        Kind::Pace,
-        Kind::Unreadable,
-        Kind::DcOffset,
-        Kind::UnknownCharacters,
-        Kind::DuplicateAudio,
-        Kind::DuplicateText,
+        ProblemKind::TooLong,
+        ProblemKind::TooShort,
+        ProblemKind::TextTooLong,
+        ProblemKind::Clipping,
+        ProblemKind::Silence,
+        ProblemKind::Pace,
+        ProblemKind::Unreadable,
+        ProblemKind::DcOffset,
+        ProblemKind::UnknownCharacters,
+        ProblemKind::DuplicateAudio,
+        ProblemKind::DuplicateText,
     ];
     for ((index, (id, ..)), kind) in odd.iter().enumerate().zip(kinds) {
         let path = dir.path().join(format!("{id}.wav"));
@@ -101,7 +102,7 @@ fn every_kind_of_problem_is_found_with_its_path_and_line() {
         assert!(problem.to_string().ends_with(&format!("(metadata.csv:{})", 25 + index)), "{problem}");
         assert!(summary.problem_counts[&kind] >= 1);
     }
-    let good = |problem: &&Problem| problem.path.to_string_lossy().contains("/good");
+    let good = |problem: &&CorpusProblem| problem.path.to_string_lossy().contains("/good");
     assert_eq!(summary.problems.iter().filter(good).count(), 0, "{:?}", summary.problems);
     assert_eq!((summary.rows, summary.clips), (35, 34));
     assert!(summary.problems.iter().any(|p| p.what.contains("the same sound as") && p.what.contains("good0.wav")));
@@ -117,7 +118,7 @@ fn languages_are_detected_and_numbers_without_words_are_told() {
     config.data.language = AUTO.into();
     let summary = found(&corpus, &config);
     assert_eq!((summary.languages["sv"], summary.detected_languages), (1, 24));
-    let told = summary.problems.iter().find(|problem| problem.kind == Kind::UncoveredNumbers).unwrap();
+    let told = summary.problems.iter().find(|problem| problem.kind == ProblemKind::UncoveredNumbers).unwrap();
     assert_eq!(told.what, "no words are known in `sv` for 25: write them out");
 }
 
@@ -141,22 +142,22 @@ fn the_cleaned_copy_lacks_bad_rows_and_the_original_stays() {
     let original = dir.path().join("metadata.csv");
     fs::write(&original, &metadata).unwrap();
 
-    let corpus = corpus::read(dir.path(), &Options::default()).unwrap();
+    let corpus = corpus::read(dir.path(), &ReadOptions::default()).unwrap();
     let summary = found(&corpus, &config());
     let fixed = fix(&corpus, &summary, dir.path()).unwrap();
     let cleaned = dir.path().join("metadata.cleaned.csv");
-    assert_eq!(fixed, [Fixed { path: cleaned.clone(), dropped: 3 }]);
+    assert_eq!(fixed, [CleanedMetadata { path: cleaned.clone(), dropped: 3 }]);
     assert_eq!(fs::read_to_string(&original).unwrap(), metadata);
     let kept: String =
         metadata.split_inclusive('\n').filter(|l| !["long", "brok", "abse"].contains(&head(l))).collect();
     assert_eq!(fs::read_to_string(&cleaned).unwrap(), kept);
 
     // It is read when it is named, and does not get in the way when it is not.
-    let again = corpus::read(&cleaned, &Options::default()).unwrap();
+    let again = corpus::read(&cleaned, &ReadOptions::default()).unwrap();
     assert_eq!((again.utterances.len(), again.problems.len()), (25, 0));
-    assert_eq!(corpus::read(dir.path(), &Options::default()).unwrap().utterances.len(), 27);
-    let kinds: Vec<Kind> = found(&again, &config()).problems.iter().map(|problem| problem.kind).collect();
-    assert_eq!(kinds, [Kind::Clipping]);
+    assert_eq!(corpus::read(dir.path(), &ReadOptions::default()).unwrap().utterances.len(), 27);
+    let kinds: Vec<ProblemKind> = found(&again, &config()).problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(kinds, [ProblemKind::Clipping]);
 }
 
 fn head(line: &str) -> &str {
@@ -176,11 +177,11 @@ fn a_layout_without_a_list_is_cleaned_into_a_manifest() {
         fs::write(texts.join(format!("p225_{index:03}.txt")), text).unwrap();
         audio::write_wav(&wavs.join(format!("p225_{index:03}.wav")), &samples, RATE_HZ).unwrap();
     }
-    let corpus = corpus::read(dir.path(), &Options::default()).unwrap();
-    assert_eq!((corpus.utterances.len(), corpus.format), (25, corpus::Format::Vctk));
+    let corpus = corpus::read(dir.path(), &ReadOptions::default()).unwrap();
+    assert_eq!((corpus.utterances.len(), corpus.format), (25, CorpusFormat::Vctk));
     let fixed = fix(&corpus, &found(&corpus, &config()), dir.path()).unwrap();
     assert_eq!(fixed[0].dropped, 1);
-    let again = corpus::read(&fixed[0].path, &Options::default()).unwrap();
+    let again = corpus::read(&fixed[0].path, &ReadOptions::default()).unwrap();
     assert_eq!(again.problems, []);
     assert_eq!(again.utterances, corpus.utterances[..24]);
 }

@@ -4,11 +4,11 @@ use super::Error;
 use crate::audio::Waveform;
 use std::process::{Command, Stdio};
 
-/// One voice, a little slower than its default: tiny models learn clear speech sooner.
+/// Arguments of the voice, a little slower than its default: tiny models learn clear speech sooner.
 const VOICE: [&str; 8] = ["--stdout", "-v", "en-us", "-s", "140", "-p", "50", "-z"];
 const HEADER_BYTES: usize = 44;
 
-/// Whether it is installed.
+/// Whether espeak-ng is installed.
 pub fn check() -> Result<(), Error> {
     run(&["--version"]).map(|_| ())
 }
@@ -19,19 +19,20 @@ pub fn speak(sentence: &str) -> Result<Waveform, Error> {
 
 fn run(args: &[&str]) -> Result<Vec<u8>, Error> {
     let output = Command::new("espeak-ng").args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| Error::Espeak { what: error.to_string() })?;
+    let output = output.map_err(|error| Error::espeak(error.to_string()))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Espeak { what: format!("{}: {}", output.status, complaint.trim()) });
+        return Err(Error::espeak(format!("{}: {}", output.status, complaint.trim())));
     }
     Ok(output.stdout)
 }
 
-/// 16-bit mono after a plain header, whose lengths mean nothing: it was written before the speech.
+/// The sound of espeak-ng's answer: 16-bit mono after a plain header, whose lengths mean nothing: it was written before
+/// the speech.
 fn parse(wav: &[u8]) -> Result<Waveform, Error> {
     let Some((header, data)) = wav.split_at_checked(HEADER_BYTES).filter(|(header, _)| header.starts_with(b"RIFF"))
     else {
-        return Err(Error::Espeak { what: format!("gave no sound, but {} bytes", wav.len()) });
+        return Err(Error::espeak(format!("gave no sound, but {} bytes", wav.len())));
     };
     let rate_hz = u32::from_le_bytes([header[24], header[25], header[26], header[27]]);
     let sample = |pair: &[u8]| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0;

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Renames a folder that holds anything but a sample corpus, and says to what.
-pub fn set_aside(dir: &Path) -> Result<Option<PathBuf>, Error> {
+/// Renames a folder that holds anything but a sample corpus: its new name.
+pub fn move_aside(dir: &Path) -> Result<Option<PathBuf>, Error> {
     let dir = absolute(dir)?;
     if !is_occupied(&dir)? {
         return Ok(None);
@@ -55,7 +55,7 @@ impl Drop for Partial {
     }
 }
 
-/// Holds something that is not a sample corpus.
+/// Whether a folder holds something that is not a sample corpus.
 pub fn is_occupied(dir: &Path) -> Result<bool, Error> {
     match fs::read_dir(dir) {
         Ok(mut entries) => Ok(entries.next().is_some() && !dir.join(MARKER).is_file()),
@@ -64,11 +64,12 @@ pub fn is_occupied(dir: &Path) -> Result<bool, Error> {
     }
 }
 
-/// With a parent and a name even for `.`; through links, so that what is replaced is the folder and not the link.
+/// A path with a parent and a name even for `.`; through links, so that what is replaced is the folder and not the
+/// link.
 pub fn absolute(dir: &Path) -> Result<PathBuf, Error> {
     let whole = if dir.exists() { dir.canonicalize() } else { std::path::absolute(dir) }.map_err(at(dir))?;
     if whole.file_name().is_none() {
-        return Err(Error::Occupied { dir: whole });
+        return Err(Error::occupied(whole));
     }
     Ok(whole)
 }
@@ -77,6 +78,7 @@ fn name(dir: &Path) -> String {
     dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
+/// Turns a failure of the system into an error that names the path it happened at.
 pub fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_path_buf();
     move |cause| Error::Io { path, cause }

@@ -14,9 +14,9 @@ const LOUDNESS_FRAMES: usize = 1;
 /// Pitch at the first and the last frame: a statement falls.
 const PITCH_HZ: (f32, f32) = (135.0, 95.0);
 const BANDWIDTHS_HZ: [f32; 3] = [70.0, 100.0, 160.0];
-/// Pulses leave the glottis far louder than noise leaves a constriction.
+/// Gain of the voice: pulses leave the glottis far louder than noise leaves a constriction.
 const VOICE_GAIN: f32 = 60.0;
-/// How far low frequencies are held back in the voice, so that the upper formants stand out.
+/// Share by which low frequencies are held back in the voice, so that the upper formants stand out.
 const BRIGHTNESS: f32 = 0.9;
 
 /// What the synthesiser does for 5 ms.
@@ -102,7 +102,7 @@ fn sound(letter: char) -> Vec<Frame> {
     }
 }
 
-/// Vowels, and the consonants that sing.
+/// Frames of a vowel, or of a consonant that sings.
 fn vowel(voice: f32, formants_hz: [f32; 3], ms: f32) -> Vec<Frame> {
     held(Frame { voice, formants_hz, noise_hz: 1_500.0, noise_width_hz: 1_500.0, ..Frame::default() }, ms)
 }
@@ -111,7 +111,7 @@ fn hiss(voice: f32, noise: f32, noise_hz: f32, noise_width_hz: f32, ms: f32) -> 
     held(Frame { voice, noise, formants_hz: [350.0, 1_600.0, 2_600.0], noise_hz, noise_width_hz }, ms)
 }
 
-/// The mouth shut, then a burst whose pitch tells the place.
+/// Frames of the mouth shut, then of a burst whose pitch tells the place.
 fn stop(voice: f32, formants_hz: [f32; 3], burst_hz: f32, burst_ms: f32) -> Vec<Frame> {
     let burst = Frame { voice, noise: 0.6, formants_hz, noise_hz: burst_hz, noise_width_hz: 900.0 };
     [closure(voice, formants_hz), held(burst, burst_ms)].concat()
@@ -214,12 +214,12 @@ impl Resonator {
         self.peak_gain = (1.0 - radius) * (1.0 - 2.0 * radius * (2.0 * angle).cos() + radius * radius).sqrt();
     }
 
-    /// Gain 1 at 0 Hz, as a cascade needs.
+    /// Filters a sample with gain 1 at 0 Hz, as a cascade needs.
     fn pass(&mut self, x: f32) -> f32 {
         self.step((1.0 - self.b - self.c) * x)
     }
 
-    /// Gain 1 at the resonance, so that a narrow hiss is no louder than a wide one.
+    /// Filters a sample with gain 1 at the resonance, so that a narrow hiss is no louder than a wide one.
     fn pass_level(&mut self, x: f32) -> f32 {
         self.step(self.peak_gain * x)
     }

@@ -6,9 +6,10 @@ mod folder;
 mod formant;
 mod sentences;
 
-pub use folder::set_aside;
+pub use folder::move_aside;
 
 use crate::audio::{self, Waveform};
+use crate::error::Hint;
 use folder::{Partial, absolute, at, is_occupied};
 use serde::Serialize;
 use std::fmt;
@@ -17,79 +18,101 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Its presence says "this folder is a sample corpus, whole, made with these options".
+/// Name of a file whose presence says "this folder is a sample corpus, whole, made with these options".
 const MARKER: &str = "sample-corpus.json";
-/// Raise it when the same options would give other clips.
+/// Version of the clips: raise it when the same options would give others.
 const VERSION: u32 = 2;
-/// As loud as clips are trained.
+/// Loudness of the clips: as loud as they are trained.
 const LOUDNESS_LUFS: f64 = -20.0;
 const MAX_CLIPS: usize = 20_000;
 const RATES_HZ: std::ops::RangeInclusive<u32> = 8_000..=48_000;
 
+/// Who speaks a sample corpus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Voice {
+pub enum SampleVoice {
     /// `espeak-ng` where it is installed, the formant synthesiser otherwise.
     Auto,
     Espeak,
     Formant,
 }
 
-impl fmt::Display for Voice {
+impl fmt::Display for SampleVoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Voice::Auto => "auto",
-            Voice::Espeak => "espeak-ng",
-            Voice::Formant => "built-in formant",
+            SampleVoice::Auto => "auto",
+            SampleVoice::Espeak => "espeak-ng",
+            SampleVoice::Formant => "built-in formant",
         })
     }
 }
 
+/// What decides a sample corpus.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SampleCorpusOptions {
     pub clips: usize,
     pub seed: u64,
     pub rate_hz: u32,
-    pub voice: Voice,
+    pub voice: SampleVoice,
 }
 
-impl Default for Options {
+impl Default for SampleCorpusOptions {
     fn default() -> Self {
-        Self { clips: 200, seed: 1, rate_hz: 22_050, voice: Voice::Auto }
+        Self { clips: 200, seed: 1, rate_hz: 22_050, voice: SampleVoice::Auto }
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}")]
-    Options { what: String },
-    #[error("{}: has other files in it\nhint: name a new folder, or pass --force to move it aside", dir.display())]
-    Occupied { dir: PathBuf },
-    #[error("espeak-ng: {what}\nhint: install espeak-ng, or use the formant voice")]
-    Espeak { what: String },
+    OutOfRange { what: String },
+    #[error("{}: has other files in it", dir.display())]
+    Occupied {
+        dir: PathBuf,
+        #[source]
+        hint: Hint,
+    },
+    #[error("espeak-ng: {what}")]
+    Espeak {
+        what: String,
+        #[source]
+        hint: Hint,
+    },
     #[error("{}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
     #[error("interrupted; nothing was written")]
     Interrupted,
     #[error(transparent)]
     Audio(#[from] audio::Error),
+    #[error(transparent)]
+    File(#[from] audio::FileError),
 }
 
-/// Told the number of clips done; a break ends the work and leaves nothing behind.
-pub type Report<'a> = &'a dyn Fn(usize) -> ControlFlow<()>;
+impl Error {
+    fn occupied(dir: PathBuf) -> Self {
+        Error::Occupied { dir, hint: Hint::new("name a new folder, or pass --force to move it aside") }
+    }
+
+    fn espeak(what: String) -> Self {
+        Error::Espeak { what, hint: Hint::new("install espeak-ng, or use the formant voice") }
+    }
+}
+
+/// Is called with the number of clips done; a break ends the work and leaves nothing behind.
+pub type Progress<'a> = &'a dyn Fn(usize) -> ControlFlow<()>;
 
 /// Makes the corpus, or leaves it as it is when it was made with the same options. Returns the voice that speaks.
 ///
-/// The folder appears whole or not at all; another sample corpus in
-/// its place is replaced, any other content is an error.
-pub fn write(dir: &Path, options: &Options, progress: Report) -> Result<Voice, Error> {
+/// The folder appears whole or not at all; another sample corpus in its place is replaced, any other content is an
+/// error.
+pub fn write(dir: &Path, options: &SampleCorpusOptions, progress: Progress) -> Result<SampleVoice, Error> {
     let marker = Marker::new(options)?;
     let dir = absolute(dir)?;
     if marker.is_at(&dir) {
         return Ok(marker.voice);
     }
     if is_occupied(&dir)? {
-        return Err(Error::Occupied { dir });
+        return Err(Error::occupied(dir));
     }
     let partial = Partial::beside(&dir)?;
     marker.render(partial.path(), progress)?;
@@ -98,7 +121,7 @@ pub fn write(dir: &Path, options: &Options, progress: Report) -> Result<Voice, E
 }
 
 /// Whether `write` would have nothing to do.
-pub fn is_written(dir: &Path, options: &Options) -> Result<bool, Error> {
+pub fn is_written(dir: &Path, options: &SampleCorpusOptions) -> Result<bool, Error> {
     Ok(Marker::new(options)?.is_at(&absolute(dir)?))
 }
 
@@ -109,23 +132,23 @@ struct Marker {
     clips: usize,
     seed: u64,
     rate_hz: u32,
-    voice: Voice,
+    voice: SampleVoice,
 }
 
 impl Marker {
-    fn new(options: &Options) -> Result<Self, Error> {
-        let &Options { clips, seed, rate_hz, voice } = options;
+    fn new(options: &SampleCorpusOptions) -> Result<Self, Error> {
+        let &SampleCorpusOptions { clips, seed, rate_hz, voice } = options;
         if !(1..=MAX_CLIPS).contains(&clips) {
-            return Err(Error::Options { what: format!("clips: {clips}, expected 1 to {MAX_CLIPS}") });
+            return Err(Error::OutOfRange { what: format!("clips: {clips}, expected 1 to {MAX_CLIPS}") });
         }
         if !RATES_HZ.contains(&rate_hz) {
             let (low, high) = RATES_HZ.into_inner();
-            return Err(Error::Options { what: format!("sample rate: {rate_hz} Hz, expected {low} to {high}") });
+            return Err(Error::OutOfRange { what: format!("sample rate: {rate_hz} Hz, expected {low} to {high}") });
         }
         let voice = match voice {
-            Voice::Formant => Voice::Formant,
-            Voice::Espeak => espeak::check().map(|()| Voice::Espeak)?,
-            Voice::Auto => espeak::check().map_or(Voice::Formant, |()| Voice::Espeak),
+            SampleVoice::Formant => SampleVoice::Formant,
+            SampleVoice::Espeak => espeak::check().map(|()| SampleVoice::Espeak)?,
+            SampleVoice::Auto => espeak::check().map_or(SampleVoice::Formant, |()| SampleVoice::Espeak),
         };
         Ok(Self { version: VERSION, clips, seed, rate_hz, voice })
     }
@@ -141,7 +164,7 @@ impl Marker {
             && count() == self.clips
     }
 
-    fn render(&self, dir: &Path, progress: Report) -> Result<(), Error> {
+    fn render(&self, dir: &Path, progress: Progress) -> Result<(), Error> {
         let wavs = dir.join("wavs");
         fs::create_dir(&wavs).map_err(at(&wavs))?;
         let mut metadata = String::new();
@@ -162,7 +185,7 @@ impl Marker {
 
     fn speak(&self, sentence: &str) -> Result<Waveform, Error> {
         let wave = match self.voice {
-            Voice::Formant => formant::speak(sentence, self.rate_hz),
+            SampleVoice::Formant => formant::speak(sentence, self.rate_hz),
             _ => audio::resample(espeak::speak(sentence)?, self.rate_hz)?,
         };
         Ok(audio::normalize(wave, LOUDNESS_LUFS))
@@ -174,13 +197,17 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn few(voice: Voice) -> Options {
-        Options { clips: 3, rate_hz: 16_000, voice, ..Options::default() }
+    fn few(voice: SampleVoice) -> SampleCorpusOptions {
+        SampleCorpusOptions { clips: 3, rate_hz: 16_000, voice, ..SampleCorpusOptions::default() }
     }
 
-    fn voices() -> Vec<Voice> {
+    fn voices() -> Vec<SampleVoice> {
         // Machines without espeak-ng test the voice that they have.
-        if espeak::check().is_ok() { vec![Voice::Formant, Voice::Espeak] } else { vec![Voice::Formant] }
+        if espeak::check().is_ok() {
+            vec![SampleVoice::Formant, SampleVoice::Espeak]
+        } else {
+            vec![SampleVoice::Formant]
+        }
     }
 
     #[test]
@@ -214,7 +241,10 @@ mod tests {
         for voice in voices() {
             let dir = tempfile::tempdir().unwrap();
             let clip = |name: &str, seed| {
-                write(&dir.path().join(name), &Options { seed, ..few(voice) }, &|_| ControlFlow::Continue(())).unwrap();
+                write(&dir.path().join(name), &SampleCorpusOptions { seed, ..few(voice) }, &|_| {
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
                 fs::read(dir.path().join(name).join("wavs/sample-00002.wav")).unwrap()
             };
             assert!(clip("a", 5) == clip("b", 5), "{voice}");
@@ -225,11 +255,11 @@ mod tests {
     #[test]
     fn done_work_is_kept_and_changed_options_replace_it() {
         let dir = tempfile::tempdir().unwrap();
-        let options = few(Voice::Formant);
+        let options = few(SampleVoice::Formant);
         write(dir.path(), &options, &|_| ControlFlow::Continue(())).unwrap();
         assert!(is_written(dir.path(), &options).unwrap());
         write(dir.path(), &options, &|_| panic!("made again")).unwrap();
-        let more = Options { clips: 4, ..options };
+        let more = SampleCorpusOptions { clips: 4, ..options };
         assert!(!is_written(dir.path(), &more).unwrap());
         write(dir.path(), &more, &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(crate::corpus::read(dir.path(), &Default::default()).unwrap().utterances.len(), 4);
@@ -243,23 +273,23 @@ mod tests {
         let mine = dir.path().join("mine");
         fs::create_dir(&mine).unwrap();
         fs::write(mine.join("thesis.txt"), "words").unwrap();
-        let refused = write(&mine, &few(Voice::Formant), &|_| ControlFlow::Continue(()));
+        let refused = write(&mine, &few(SampleVoice::Formant), &|_| ControlFlow::Continue(()));
         assert!(matches!(refused, Err(Error::Occupied { .. })));
-        let aside = set_aside(&mine).unwrap().unwrap();
+        let aside = move_aside(&mine).unwrap().unwrap();
         assert_eq!(fs::read_to_string(aside.join("thesis.txt")).unwrap(), "words");
-        write(&mine, &few(Voice::Formant), &|_| ControlFlow::Continue(())).unwrap();
-        assert_eq!(set_aside(&mine).unwrap(), None);
+        write(&mine, &few(SampleVoice::Formant), &|_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(move_aside(&mine).unwrap(), None);
     }
 
     #[test]
     fn impossible_options_name_the_range() {
-        let error = |options: Options| {
+        let error = |options: SampleCorpusOptions| {
             write(Path::new("/absent"), &options, &|_| ControlFlow::Continue(())).unwrap_err().to_string()
         };
-        assert!(error(Options { clips: 0, ..few(Voice::Formant) }).contains("1 to 20000"));
-        assert!(error(Options { rate_hz: 1, ..few(Voice::Formant) }).contains("8000 to 48000"));
+        assert!(error(SampleCorpusOptions { clips: 0, ..few(SampleVoice::Formant) }).contains("1 to 20000"));
+        assert!(error(SampleCorpusOptions { rate_hz: 1, ..few(SampleVoice::Formant) }).contains("8000 to 48000"));
         assert!(matches!(
-            write(Path::new("/"), &few(Voice::Formant), &|_| ControlFlow::Continue(())),
+            write(Path::new("/"), &few(SampleVoice::Formant), &|_| ControlFlow::Continue(())),
             Err(Error::Occupied { .. })
         ));
     }

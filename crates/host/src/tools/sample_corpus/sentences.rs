@@ -15,7 +15,7 @@ const ACTS: Slot = &["likes", "sees", "finds", "takes", "loves"];
 const WHAT: Slot = &["apple", "bread", "milk", "book", "cheese", "treasure", "juice", "voice"];
 const WHEN: Slot = &["today", "often", "again", "slowly"];
 
-/// 3 to 7 words each.
+/// Patterns of sentences, of 3 to 7 words each.
 const PATTERNS: [&[Slot]; 7] = [
     &[WHICH, WHO, DOES],
     &[WHICH, KIND, WHO, DOES],

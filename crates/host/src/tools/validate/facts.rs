@@ -116,7 +116,7 @@ fn speech(config: &Config) -> Result<Speech> {
     let data = &config.data;
     let ways = "set `dataset_path`, or give --train-data; `myxtts sample-corpus DIR` makes one to try";
     let path = data.dataset_path.as_deref().ok_or_else(|| hinted("no corpus is named", ways))?;
-    let corpus = corpus::read(path, &corpus::Options::of(data)?)?;
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
     let (tokenizer, _) = cache::tokenizer(&corpus.utterances, config)?;
     let (clips, left_out) = (corpus.utterances.len(), corpus.problems.len());
     if let Some(report) = cache::find(&corpus.utterances, &tokenizer, config) {

@@ -8,17 +8,17 @@ pub use facts::{Facts, Placement, Planned, Room, Speech};
 
 use crate::config::{Config, Error};
 use crate::error::Explained;
-use crate::tools::report::{Finding, Report, Section};
+use crate::tools::report::{Finding, FindingsReport, Section};
 use indicatif::HumanBytes;
 use serde_json::json;
 
 /// The report of a configuration that cannot even be read: everything that is wrong with it.
-pub fn refused(wrong: &[Error]) -> Report {
+pub fn refused(wrong: &[Error]) -> FindingsReport {
     let mut section = Section::new("Configuration");
     section.findings = wrong.iter().map(wrong_value).collect();
     let number = wrong.len();
     let title = format!("The configuration has {number} wrong {}", if number == 1 { "value" } else { "values" });
-    Report { sections: vec![section], ..Report::new(title) }
+    FindingsReport { sections: vec![section], ..FindingsReport::new(title) }
 }
 
 fn wrong_value(error: &Error) -> Finding {
@@ -32,7 +32,7 @@ fn wrong_value(error: &Error) -> Finding {
     Finding::problem("config", 1.0, fact, advice)
 }
 
-pub fn validate(config: &Config, facts: &Facts) -> Report {
+pub fn validate(config: &Config, facts: &Facts) -> FindingsReport {
     let sections = [
         ("Corpus", checks::CORPUS),
         ("Loading", checks::LOADING),
@@ -61,7 +61,11 @@ pub fn validate(config: &Config, facts: &Facts) -> Report {
         "padding_share": planned.map(|planned| planned.padding_share),
         "host_bytes": planned.map(|planned| planned.host_bytes),
     });
-    Report { sections, figures, ..Report::new("Validation: settings against this machine and corpus; nothing was run") }
+    FindingsReport {
+        sections,
+        figures,
+        ..FindingsReport::new("Validation: settings against this machine and corpus; nothing was run")
+    }
 }
 
 /// What to expect, and on what grounds.

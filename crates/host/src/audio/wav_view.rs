@@ -3,19 +3,21 @@
 
 use super::{RATES_HZ, Waveform};
 
-/// Frames of a mono 16-bit file are of so many bytes.
+/// Bytes of a frame of a mono 16-bit file.
 const SAMPLE_BYTES: u16 = 2;
-/// Beyond it `decode` says that a clip is too long.
+/// Samples of the longest clip: of a longer one `decode` says that it is.
 const MAX_SAMPLES: usize = super::mono::MAX_SAMPLES;
 
-/// A whole file of little-endian samples.
+/// A 16-bit mono WAV file, read where it lies in memory.
 #[derive(Clone, Copy)]
-pub struct Plain<'a> {
+pub struct WavView<'a> {
     pub rate_hz: u32,
+    /// Little-endian samples.
     pub samples: &'a [[u8; 2]],
 }
 
-impl<'a> Plain<'a> {
+impl<'a> WavView<'a> {
+    /// The samples of a file; none for a file of any other kind.
     pub fn of(file: &'a [u8]) -> Option<Self> {
         let (riff, length, body) = chunk_head(file)?;
         // What lies behind the length that the file states is no part of it.
@@ -30,7 +32,7 @@ impl<'a> Plain<'a> {
                 b"data" => {
                     let (samples, []) = body.as_chunks() else { return None };
                     let usable = (1..=MAX_SAMPLES).contains(&samples.len());
-                    return rate_hz.filter(|_| usable).map(|rate_hz| Plain { rate_hz, samples });
+                    return rate_hz.filter(|_| usable).map(|rate_hz| WavView { rate_hz, samples });
                 }
                 _ => {}
             }
@@ -38,7 +40,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    pub fn to_wave(self) -> Waveform {
+    pub fn to_waveform(self) -> Waveform {
         let samples = self.samples.iter().map(|&sample| f32::from(i16::from_le_bytes(sample)) / 32768.0);
         Waveform { samples: samples.collect(), rate_hz: self.rate_hz }
     }
@@ -71,18 +73,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.wav");
         fs::write(&path, file).unwrap();
-        (Plain::of(file).map(Plain::to_wave), decode(&path).ok())
+        (WavView::of(file).map(WavView::to_waveform), decode(&path).ok())
     }
 
     #[test]
     fn samples_are_those_that_decode_gives() {
         let file = wav_bytes(&[0.0, 0.5, -1.0, 1.0], 22_050);
-        let (plain, decoded) = both(&file);
-        assert!(plain.is_some() && plain == decoded);
+        let (view, decoded) = both(&file);
+        assert!(view.is_some() && view == decoded);
         let length = (file.len() as u32 - 8 + 12).to_le_bytes();
         let listed = [b"RIFF", &length[..], &file[8..36], b"note\x04\0\0\0abcd", &file[36..], b"junk"].concat();
-        let (plain, decoded) = both(&listed);
-        assert!(plain.is_some() && plain == decoded, "other chunks are passed over");
+        let (view, decoded) = both(&listed);
+        assert!(view.is_some() && view == decoded, "other chunks are passed over");
     }
 
     #[test]
@@ -99,7 +101,7 @@ mod tests {
             ("nothing", wav_bytes(&[], 22_050)),
             ("empty", vec![]),
         ] {
-            assert!(Plain::of(&bytes).is_none(), "{what}");
+            assert!(WavView::of(&bytes).is_none(), "{what}");
         }
     }
 
@@ -111,8 +113,8 @@ mod tests {
         fn damaged_headers_are_read_alike(changes in prop::collection::vec((0usize..44, any::<u8>()), 1..4)) {
             let mut file = wav_bytes(&[0.25; 60], 22_050);
             changes.iter().for_each(|&(at, byte)| file[at] = byte);
-            if let (Some(plain), decoded) = both(&file) {
-                prop_assert_eq!(Some(plain), decoded);
+            if let (Some(view), decoded) = both(&file) {
+                prop_assert_eq!(Some(view), decoded);
             }
         }
     }

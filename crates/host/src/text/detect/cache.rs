@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Some 3 MB when full; then it starts anew.
+/// Answers that are kept, some 3 MB; then the cache starts anew.
 const MOST: usize = 65_536;
 
 type Key = [u8; 16];
 
+/// Remembers the language of each text.
 #[derive(Debug, Default)]
-pub(super) struct Memo(Mutex<HashMap<Key, Option<&'static str>>>);
+pub(super) struct DetectionCache(Mutex<HashMap<Key, Option<&'static str>>>);
 
-impl Memo {
-    /// The lock is not held while the answer is made: two threads may make the same one.
+impl DetectionCache {
+    /// The answer for a text, made where it is not known. The lock is not held while the answer is made: two threads
+    /// may make the same one.
     pub fn get_or(&self, text: &str, make: impl FnOnce() -> Option<&'static str>) -> Option<&'static str> {
         let key = key(text);
         if let Some(answer) = self.lock().get(&key) {
@@ -43,13 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_made_once_and_the_memo_stays_bounded() {
-        let memo = Memo::default();
-        assert_eq!(memo.get_or("a", || Some("en")), Some("en"));
-        assert_eq!(memo.get_or("a", || panic!("made again")), Some("en"));
+    fn answers_are_made_once_and_the_cache_stays_bounded() {
+        let cache = DetectionCache::default();
+        assert_eq!(cache.get_or("a", || Some("en")), Some("en"));
+        assert_eq!(cache.get_or("a", || panic!("made again")), Some("en"));
         for index in 0..MOST + 10 {
-            memo.get_or(&index.to_string(), || None);
+            cache.get_or(&index.to_string(), || None);
         }
-        assert!(memo.lock().len() <= MOST);
+        assert!(cache.lock().len() <= MOST);
     }
 }

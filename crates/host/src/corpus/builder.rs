@@ -1,8 +1,9 @@
-//! Where rows end up: among the utterances, or among the problems.
+//! A corpus on its way: rows end up among its utterances, or among its problems.
 
 use super::detect::Found;
 use super::recordings::Recordings;
-use super::{Corpus, Error, Origin, Problem, Utterance};
+use super::{Corpus, Error, Origin, RowProblem, Utterance};
+use crate::error::Hint;
 use regex::Regex;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,21 +13,22 @@ pub(super) struct Row {
     pub id: String,
     pub audio: PathBuf,
     pub text: String,
-    /// None is the name of the corpus folder.
+    /// None stands for the name of the corpus folder.
     pub speaker: Option<String>,
     pub language: Option<String>,
 }
 
-pub(super) struct Gather<'a> {
+/// Takes rows from a reader until the corpus is whole.
+pub(super) struct CorpusBuilder<'a> {
     pub recordings: Recordings,
     corpus: Corpus,
     speaker_pattern: Option<&'a Regex>,
     folder_name: String,
-    /// Line and place of each id.
+    /// Line of each id, and index of its utterance.
     seen: HashMap<String, (usize, usize)>,
 }
 
-impl<'a> Gather<'a> {
+impl<'a> CorpusBuilder<'a> {
     pub fn new(dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
         let (recordings, folder_name) = (Recordings::of(dir), folder_name(dir));
         Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen: HashMap::new() }
@@ -41,21 +43,21 @@ impl<'a> Gather<'a> {
                 self.corpus.origins.push(Origin { file: self.corpus.files.len() - 1, line });
                 self.corpus.utterances.push(utterance);
             }
-            Err(what) => self.corpus.problems.push(Problem { file: file.into(), line, what }),
+            Err(what) => self.corpus.problems.push(RowProblem { file: file.into(), line, what }),
         }
     }
 
-    /// What is added from now on is the corpus's own validation part.
+    /// Makes what is added from now on the corpus's own validation part.
     pub fn start_validation(&mut self) {
         self.corpus.validation_from = Some(self.corpus.utterances.len());
     }
 
     pub fn finish(self, found: Found) -> Result<Corpus, Error> {
-        let path = found.source.file;
+        let path = found.metadata.file;
         match (self.corpus.utterances.is_empty(), self.corpus.problems.is_empty()) {
-            (true, true) => Err(Error::Empty { path }),
+            (true, true) => Err(Error::Empty { path, hint: Hint::new("one line for each clip, `id|text`") }),
             (true, false) => Err(Error::NoUsableRow { path, problems: self.corpus.problems }),
-            _ => Ok(Corpus { format: found.format, why: found.why, ..self.corpus }),
+            _ => Ok(Corpus { format: found.reader.format, why: found.why, ..self.corpus }),
         }
     }
 
@@ -63,21 +65,22 @@ impl<'a> Gather<'a> {
         if row.text.trim().is_empty() {
             return Err("the text is empty".into());
         }
-        self.is_new(&row)?;
+        self.check_id(&row)?;
         let Row { id, audio, text, speaker, language } = row;
         let speaker = self.speaker(&id, speaker)?;
-        // Places count what is among the utterances, so nothing may fail from here on.
+        // Indices count what is among the utterances, so nothing may fail from here on.
         self.seen.insert(id.clone(), (line, self.corpus.utterances.len()));
         Ok(Utterance { id, audio, text, speaker, language })
     }
 
-    /// Each part may number its own recordings from 1, but none may validate on what it trains on.
-    fn is_new(&self, row: &Row) -> Result<(), String> {
-        let Some(&(line, place)) = self.seen.get(&row.id) else { return Ok(()) };
-        if self.corpus.validation_from.is_none_or(|from| place >= from) {
+    /// Refuses an id that was there before. Each part may number its own recordings from 1, but none may validate on
+    /// what it trains on.
+    fn check_id(&self, row: &Row) -> Result<(), String> {
+        let Some(&(line, index)) = self.seen.get(&row.id) else { return Ok(()) };
+        if self.corpus.validation_from.is_none_or(|from| index >= from) {
             return Err(format!("id `{}` again, first on line {line}", row.id));
         }
-        let is_trained_on = self.corpus.utterances.get(place).is_some_and(|first| first.audio == row.audio);
+        let is_trained_on = self.corpus.utterances.get(index).is_some_and(|first| first.audio == row.audio);
         let what = || format!("id `{}` again, which is on line {line} of the training part", row.id);
         if is_trained_on { Err(what()) } else { Ok(()) }
     }
@@ -91,7 +94,7 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// Resolved first, so that `.` has a name too.
+/// The last part of the path, which is resolved first, so that `.` has a name too.
 fn folder_name(dir: &Path) -> String {
     let whole = dir.canonicalize().unwrap_or_else(|_| dir.into());
     whole.file_name().map_or("speaker".into(), |name| name.to_string_lossy().into_owned())

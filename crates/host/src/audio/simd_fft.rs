@@ -1,5 +1,6 @@
-//! Fourier transforms of many signals at once, one in each lane of a vector. No step moves a number from lane to lane, so
-//! all of it is plain arithmetic at whatever width the processor has: 16 signals with AVX-512, 8 with AVX2, 4 with NEON.
+//! Fourier transforms of many signals at once, one in each lane of a vector. No step moves a number from lane to lane,
+//! so all of it is plain arithmetic at whatever width the processor has: 16 signals with AVX-512, 8 with AVX2, 4 with
+//! NEON.
 //!
 //! Whatever touches vectors is `#[inline(always)]`, and no closure stands between: a function that is not inlined into
 //! the one that `pulp` compiled for the processor would do without its instructions, at a tenth of the speed.
@@ -7,12 +8,12 @@
 use pulp::Simd;
 use std::f64::consts::TAU;
 
-/// A complex number of each lane: real parts, imaginary parts.
+/// A complex number in each lane: real parts, imaginary parts.
 pub type Complex<V> = [V; 2];
 
 /// A transform whose length is a power of two. Stockham's: every pass reads one buffer and writes another, and the last
 /// leaves the spectrum in order.
-pub struct Plan {
+pub struct FftPlan {
     passes: Vec<Pass>,
     len: usize,
 }
@@ -24,7 +25,7 @@ struct Pass {
     stride: usize,
 }
 
-impl Plan {
+impl FftPlan {
     pub fn new(len: usize) -> Self {
         let (mut passes, mut stride) = (vec![], 1);
         while stride < len {
@@ -35,10 +36,10 @@ impl Plan {
             passes.push(Pass { radix, twiddles, stride });
             stride *= radix;
         }
-        Plan { passes, len }
+        FftPlan { passes, len }
     }
 
-    /// Transforms `x`, with room for as much in `help`.
+    /// Transforms `x`; `help` has room for as much.
     #[inline(always)]
     pub fn run<S: Simd>(&self, simd: S, x: &mut [Complex<S::f32s>], help: &mut [Complex<S::f32s>]) {
         let (x, help) = (&mut x[..self.len], &mut help[..self.len]);
@@ -95,6 +96,7 @@ pub fn twiddle(n: usize, len: usize) -> [f32; 2] {
     [angle.cos() as f32, -angle.sin() as f32]
 }
 
+/// The product of each lane's number and one that all lanes share.
 #[inline(always)]
 pub fn times<S: Simd>(simd: S, x: Complex<S::f32s>, [re, im]: [f32; 2]) -> Complex<S::f32s> {
     let (re, im) = (simd.splat_f32s(re), simd.splat_f32s(im));
@@ -183,7 +185,7 @@ mod tests {
     use super::*;
     use pulp::{Arch, WithSimd, bytemuck};
 
-    struct Transform<'a>(&'a Plan, &'a [[f32; 2]]);
+    struct Transform<'a>(&'a FftPlan, &'a [[f32; 2]]);
 
     impl WithSimd for Transform<'_> {
         type Output = Vec<[f64; 2]>;
@@ -207,7 +209,7 @@ mod tests {
             let mut rng = crate::rng::Rng::new(&[len as u64]);
             let mut number = || rng.below(2001) as f32 / 1000.0 - 1.0;
             let signal: Vec<[f32; 2]> = (0..len).map(|_| [number(), number()]).collect();
-            let plan = Plan::new(len);
+            let plan = FftPlan::new(len);
             let wide = Arch::new().dispatch(Transform(&plan, &signal));
             let narrow = Transform(&plan, &signal).with_simd(pulp::Scalar);
             for spectrum in [wide, narrow] {
