@@ -17,44 +17,20 @@ pub enum Error {
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Arrow { path: PathBuf, source: ArrowError },
-    #[error("{}: clip `{id}` is not as it was written, so the file was deleted", path.display())]
-    Damaged {
-        path: PathBuf,
-        id: String,
-        #[source]
-        hint: Hint,
-    },
-    #[error("{}: the recording of clip `{id}` has changed since its features were made", path.display())]
-    Outdated {
-        path: PathBuf,
-        id: String,
-        #[source]
-        hint: Hint,
-    },
-    #[error("{}: {what}", path.display())]
-    Durations {
-        path: PathBuf,
-        what: String,
-        #[source]
-        hint: Hint,
-    },
+    #[error("{}: clip `{}` is not as it was written, so the file was deleted", .0.display(), .1)]
+    Damaged(PathBuf, String, #[source] Hint),
+    #[error("{}: the recording of clip `{}` has changed since its features were made", .0.display(), .1)]
+    Outdated(PathBuf, String, #[source] Hint),
+    #[error("{}: {}", .0.display(), .1)]
+    Durations(PathBuf, String, #[source] Hint),
     #[error("{}: cannot be read back", path.display())]
     Unreadable { path: PathBuf },
     #[error("worker threads: {0}")]
     Workers(io::Error),
-    #[error("{} clips failed, and `max_failures` allows {max_failures}:{}", failures.len(), list(failures))]
-    TooManyFailures {
-        failures: Vec<Failure>,
-        max_failures: usize,
-        #[source]
-        hint: Hint,
-    },
-    #[error("all {} clips failed:{}", failures.len(), list(failures))]
-    NothingUsable {
-        failures: Vec<Failure>,
-        #[source]
-        hint: Hint,
-    },
+    #[error("{} clips failed, and `max_failures` allows {}:{}", .0.len(), .1, list(.0))]
+    TooManyFailures(Vec<Failure>, usize, #[source] Hint),
+    #[error("all {} clips failed:{}", .0.len(), list(.0))]
+    NothingUsable(Vec<Failure>, #[source] Hint),
     #[error("interrupted; {built} new clips are kept, the next run goes on from there")]
     Interrupted { built: usize },
 }
@@ -72,26 +48,25 @@ impl Error {
     }
 
     pub(super) fn damaged(path: PathBuf, id: &str) -> Self {
-        let hint = Hint::new("start again; what is missing is then made again");
-        Error::Damaged { path, id: id.to_owned(), hint }
+        Error::Damaged(path, id.to_owned(), Hint::new("start again; what is missing is then made again"))
     }
 
     pub(super) fn outdated(path: &Path, id: &str) -> Self {
         let hint = Hint::new("start again; what has changed is then made again");
-        Error::Outdated { path: path.to_owned(), id: id.to_owned(), hint }
+        Error::Outdated(path.to_owned(), id.to_owned(), hint)
     }
 
     pub(super) fn durations(path: &Path, what: &str) -> Self {
         let hint = Hint::new("`myxtts align --checkpoint DIR` finds them, or train with `--durations search`");
-        Error::Durations { path: path.to_owned(), what: what.to_owned(), hint }
+        Error::Durations(path.to_owned(), what.to_owned(), hint)
     }
 
     pub(super) fn too_many(failures: Vec<Failure>, max_failures: usize) -> Self {
-        Error::TooManyFailures { failures, max_failures, hint: Hint::new(CHECK) }
+        Error::TooManyFailures(failures, max_failures, Hint::new(CHECK))
     }
 
     pub(super) fn nothing_usable(failures: Vec<Failure>) -> Self {
-        Error::NothingUsable { failures, hint: Hint::new(CHECK) }
+        Error::NothingUsable(failures, Hint::new(CHECK))
     }
 }
 

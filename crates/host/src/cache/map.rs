@@ -22,7 +22,10 @@ pub(super) fn open(path: &Path) -> io::Result<(FileStat, Buffer)> {
         let bytes = FileBuffer::open(path)?;
         let after = stat()?;
         if before == after {
-            return Ok((before, Buffer::from(bytes::Bytes::from_owner(bytes))));
+            // An empty file has no map, and so no address that would suit any values.
+            let is_empty = bytes.is_empty();
+            let mapped = || Buffer::from(bytes::Bytes::from_owner(bytes));
+            return Ok((before, if is_empty { Buffer::from_vec(Vec::<u64>::new()) } else { mapped() }));
         }
         before = after; // another process put the file there anew, meanwhile
     }

@@ -110,8 +110,9 @@ mod tests {
     #[test]
     fn what_is_written_is_there_whatever_its_length() {
         let dir = tempfile::tempdir().unwrap();
-        // Beside the sources there is a disk, where the folder for temporary files may be memory.
-        for folder in [dir.path(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").as_path()] {
+        // Beside this program there is a disk, where the folder for temporary files may be memory.
+        let program = std::env::current_exe().unwrap();
+        for folder in [dir.path(), program.parent().unwrap()] {
             for length in [0, 1, ALIGNED_BYTES, BLOCK_BYTES - 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 77] {
                 let bytes: Vec<u8> = (0..length).map(|n| (n * 31 % 251) as u8).collect();
                 let path = folder.join(format!("output-test-{}", std::process::id()));
