@@ -3,14 +3,13 @@
 //!
 //! Log-mel frames are made in four places, each for a reason of its own; the first three share this filterbank and are
 //! held to the same figures of librosa:
-//! - [`Extractor`], here: the cache may keep mel frames, evaluation compares cepstra of any rate, and neither needs
-//!   a tensor.
+//! - [`Extractor`], here: the cache may keep mel frames, evaluation compares cepstra of any rate, and neither needs a
+//!   tensor.
 //! - `feed/mel.rs`, tensors: on the CPU, where gradients are wanted (a vocoder's mel loss), and for windows that the
 //!   kernel cannot do; the kernel is tested against it.
 //! - `feed/mel_kernel.rs` with `mel.cu`: a batch in one launch, 104 µs beside a step (`docs/kernels.md`), where tensors
 //!   take a launch for every operation.
-//! - `serve/page.html`, JavaScript: a picture drawn while speech arrives; its bands are coarse, and nothing measures
-//! it.
+//! - `serve/page.html`, JavaScript: a picture drawn while speech arrives; its bands are coarse, and nothing measures it.
 
 mod batches;
 mod pairs;
@@ -73,8 +72,7 @@ impl Extractor {
     ///
     /// # Shapes
     /// - samples: `[samples]`
-    /// - output: `[1 + samples / hop, n_mels]`, row-major; frame `t` is centred on sample `t * hop`, zeros beyond the
-    /// ends
+    /// - output: `[1 + samples / hop, n_mels]`, row-major; frame `t` is centred on sample `t * hop`, zeros beyond the ends
     pub fn log_mel<'a, T: Sample>(&self, samples: &[T], scratch: &'a mut MelScratch) -> &'a [f32] {
         let values = (1 + samples.len() / self.hop_samples) * self.n_mels;
         scratch.mel.resize(values, 0.0);
