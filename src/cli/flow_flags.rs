@@ -12,6 +12,9 @@ pub struct FlowFlags {
     /// Pull towards text and speaker: more is clearer and less varied; 1 is none, in half the time
     #[arg(long, default_value_t = Options::default().sampling.guidance, allow_negative_numbers = true, value_parser = within(GUIDANCE))]
     guidance: f64,
+    /// Pull towards the speaker alone: more is more like the reference; 0 is none, in two thirds of the time
+    #[arg(long, default_value_t = Options::default().sampling.speaker_guidance, allow_negative_numbers = true, value_parser = within(GUIDANCE))]
+    speaker_guidance: f64,
     /// Steps along the flow: more is finer and slower
     #[arg(long, default_value_t = Options::default().sampling.steps as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
@@ -22,7 +25,12 @@ pub struct FlowFlags {
 
 impl FlowFlags {
     pub fn options(&self) -> Options {
-        let sampling = Sampling { steps: self.steps as usize, temperature: self.temperature, guidance: self.guidance };
+        let sampling = Sampling {
+            steps: self.steps as usize,
+            temperature: self.temperature,
+            guidance: self.guidance,
+            speaker_guidance: self.speaker_guidance,
+        };
         Options { sampling, seed: self.seed, ..Options::default() }
     }
 }

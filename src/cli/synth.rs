@@ -7,6 +7,7 @@ use super::flow_flags::FlowFlags;
 use super::voice_flags::VoiceFlags;
 use super::{INTERRUPTED, print_line, progress, say, voice, within};
 use crate::audio::Format;
+use crate::synth::voice::Prompt;
 use crate::synth::{Options, Request, SPEED, Synthesizer, Utterance};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -16,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tch::Tensor;
 
 /// Speak a text with a trained voice.
 #[derive(clap::Args)]
@@ -78,10 +78,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let text = args.batch.is_none().then(|| args.given_text()).transpose()?;
     let synthesizer = args.model.load()?;
     synthesizer.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let latents = args.speaker(&synthesizer)?;
+    let prompt = args.speaker(&synthesizer)?;
     match text {
-        Some(text) => speak_one(&args, &synthesizer, latents, text, began),
-        None => batch::run(&args, &synthesizer, latents),
+        Some(text) => speak_one(&args, &synthesizer, prompt, text, began),
+        None => batch::run(&args, &synthesizer, prompt),
     }
 }
 
@@ -109,7 +109,7 @@ impl Args {
     }
 
     /// Who the flags say shall speak.
-    fn speaker(&self, synthesizer: &Synthesizer) -> Result<Option<Tensor>> {
+    fn speaker(&self, synthesizer: &Synthesizer) -> Result<Option<Prompt>> {
         match &self.voice {
             Some(name) => synthesizer.voice(&voice::find(name)).map(Some),
             None => hear(synthesizer, &self.reference),
@@ -118,25 +118,25 @@ impl Args {
 }
 
 /// The voice of recordings, where there are any; what is to be said of them goes to stderr.
-fn hear(synthesizer: &Synthesizer, recordings: &[PathBuf]) -> Result<Option<Tensor>> {
+fn hear(synthesizer: &Synthesizer, recordings: &[PathBuf]) -> Result<Option<Prompt>> {
     if recordings.is_empty() {
         return Ok(None);
     }
     let heard = synthesizer.hear(recordings)?;
     heard.notes.iter().for_each(|note| say(format!("note: {note}")));
-    Ok(Some(heard.latents))
+    Ok(Some(synthesizer.prompt(&heard.voice)))
 }
 
 fn speak_one(
     args: &Args,
     synthesizer: &Synthesizer,
-    latents: Option<Tensor>,
+    prompt: Option<Prompt>,
     text: String,
     began: Instant,
 ) -> Result<ExitCode> {
     let output = args.output.as_deref().unwrap_or(Path::new("out.wav"));
     let start = Instant::now();
-    let request = Request { text, language: args.language.clone(), latents, options: args.options() };
+    let request = Request { text, language: args.language.clone(), prompt, options: args.options() };
     let mut utterance = synthesizer.begin(&request)?;
     drop(request);
     let mut sink = Sink::open(output, args.format, args.stream, synthesizer.rate_hz())?;

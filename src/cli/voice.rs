@@ -3,7 +3,7 @@
 use super::{print_line, say, within};
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
-use crate::synth::voice::{VoiceFile, short};
+use crate::synth::voice::VoiceFile;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::fs;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 const FOLDER: &str = "voices";
 const EXTENSION: &str = "safetensors";
 
-/// Make, list and mix voices: small files that say how a speaker sounds, for one model.
+/// Make, list and mix voices: small files with a stretch of somebody's speech to go on in.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ enum What {
         /// The model that shall speak: a checkpoint, or a folder of them
         #[arg(long, value_name = "DIR")]
         checkpoint: PathBuf,
-        /// WAV, FLAC, MP3 or OGG; several are averaged
+        /// WAV, FLAC, MP3 or OGG; several have equal shares
         #[arg(required = true, value_name = "RECORDING")]
         recordings: Vec<PathBuf>,
         /// File to write, or a name in `voices/` [default: named after the first recording]
@@ -54,7 +54,7 @@ enum What {
         #[arg(long, help = JSON)]
         json: bool,
     },
-    /// One between two others, of the same model
+    /// One between two others
     Mix {
         a: PathBuf,
         b: PathBuf,
@@ -79,10 +79,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;
             let heard = synthesizer.hear(&recordings)?;
             heard.notes.iter().for_each(|note| say(format!("note: {note}")));
-            let model = synthesizer.model().context("this model was trained without references")?;
-            let voice = VoiceFile { latents: heard.latents, model, seconds: Some(heard.seconds) };
-            write(&voice, &path)?;
-            tell(&path, &voice, json)?;
+            write(&heard.voice, &path)?;
+            tell(&path, &heard.voice, json)?;
         }
         What::List { folder, json } => list(&folder, json)?,
         What::Info { voice, json } => {
@@ -93,15 +91,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let (a_path, b_path) = (find(&a), find(&b));
             let (a, b) = (VoiceFile::read(&a_path)?, VoiceFile::read(&b_path)?);
             ensure!(
-                a.model == b.model,
-                "{} is a voice of model {}, {} of {}\nhint: only voices of one model can be mixed",
+                a.features == b.features,
+                "{} is a voice of {}, {} of {}\nhint: only voices of equal frames can be mixed",
                 a_path.display(),
-                short(a.model),
+                a.features,
                 b_path.display(),
-                short(b.model)
+                b.features
             );
             let path = place(&output);
-            let mixed = a.mixed(&b, weight);
+            let mixed = a.mixed(&b, weight)?;
             write(&mixed, &path)?;
             tell(&path, &mixed, json)?;
         }
@@ -137,17 +135,22 @@ fn tell(path: &Path, voice: &VoiceFile, json: bool) -> Result<()> {
 }
 
 fn as_text(path: &Path, voice: &VoiceFile) -> String {
-    let size = voice.latents.size();
-    let from =
-        voice.seconds.map_or("made of others, or of a whole corpus".into(), |s| format!("from {s:.1} s of speech"));
-    format!("{}: {} × {} latents of model {}, {from}", path.display(), size[1], size[2], short(voice.model))
+    let seconds = voice.seconds();
+    let mixed = match voice.references.as_slice() {
+        [_] => String::new(),
+        many => {
+            let shares: Vec<String> = many.iter().map(|one| format!("{:.0} %", 100.0 * one.weight)).collect();
+            format!(", mixed of {}", shares.join(" and "))
+        }
+    };
+    format!("{}: {seconds:.1} s of speech{mixed}, {}", path.display(), voice.features)
 }
 
 fn as_json(path: &Path, voice: &VoiceFile) -> serde_json::Value {
-    let size = voice.latents.size();
+    let weights: Vec<f64> = voice.references.iter().map(|one| one.weight).collect();
     json!({
-        "voice": path, "latents": size[1], "width": size[2], "model": voice.model.to_hex().as_str(),
-        "seconds": voice.seconds,
+        "voice": path, "seconds": voice.seconds(), "weights": weights, "sample_rate": voice.features.sample_rate,
+        "bands": voice.features.n_mels,
     })
 }
 

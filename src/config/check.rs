@@ -18,7 +18,6 @@ pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
     let rules = [
         text_heads,
         decoder_heads,
-        voice_heads,
         transform,
         hop,
         bands,
@@ -50,12 +49,6 @@ fn text_heads(config: &Config) -> Finding {
 fn decoder_heads(config: &Config) -> Finding {
     let what = heads("decoder", config.model.decoder_dim, config.model.decoder_heads)?;
     Some((&["decoder_dim", "decoder_heads"], what))
-}
-
-fn voice_heads(config: &Config) -> Finding {
-    let (dim, step) = (config.model.voice_dim, super::VOICE_HEAD_CHANNELS);
-    let what = || format!("`voice_dim` is {dim}; accepted: a multiple of {step}");
-    (dim % step != 0).then(|| (&["voice_dim"][..], what()))
 }
 
 fn heads(part: &str, dim: i64, heads: i64) -> Option<String> {
@@ -163,7 +156,6 @@ mod tests {
             ("model:\n  text_heads: 7\n", "a.yaml:2: `text_dim` 320 does not suit `text_heads` 7"),
             ("model:\n  text_dim: 60\n  text_heads: 3\n", "a.yaml:3: `text_dim` 60 does not suit `text_heads` 3"),
             ("model: {decoder_heads: 1}", "accepted: a multiple of 8 up to 256 per head"),
-            ("model: {voice_dim: 100}", "`voice_dim` is 100; accepted: a multiple of 32"),
             ("model: {n_fft: 1000}", "`n_fft` is 1000; accepted: a power of two"),
             (
                 "model: {hop_length: 300}",

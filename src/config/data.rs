@@ -85,7 +85,7 @@ pub struct Data {
     pub augment_noise_snr_db: Option<f64>,
     /// Every utterance is spoken faster or slower by at most this share; 0 leaves it.
     pub augment_speed: f64,
-    /// Every utterance, and its reference with it, is moved up or down by at most this much; 0 leaves it.
+    /// Every utterance is moved up or down by at most this much; 0 leaves it.
     pub augment_pitch_semitones: f64,
     /// Batches come in an order that depends on the seed alone; otherwise those that are ready overtake slow ones.
     pub deterministic: bool,

@@ -30,16 +30,12 @@ const MODEL: &[Key] = &[
     whole("decoder_dim", 8, 8_192),
     whole("decoder_layers", 3, 128),
     whole("decoder_heads", 1, 128),
-    whole("reference_frames", 0, 2_000),
-    whole("voice_dim", 32, 8_192),
-    whole("voice_layers", 1, 128),
-    whole("voice_latents", 1, 1_024),
+    real("context_share", Included(0.0), Included(0.9)),
     whole("vocoder_dim", 8, 8_192),
     whole("vocoder_layers", 1, 128),
     real("dropout", Included(0.0), Excluded(1.0)),
     real("condition_dropout", Included(0.0), Excluded(1.0)),
     whole("draws_per_item", 1, 64),
-    real("contrastive_weight", Included(0.0), Included(1_000.0)),
     switch("enable_gradient_checkpointing"),
 ];
 

@@ -18,7 +18,7 @@ pub(crate) use accept::is_language;
 pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind, cores};
 pub use error::{Error, Origin};
 pub use flags::Overrides;
-pub use model::{Model, Size, VOICE_HEAD_CHANNELS};
+pub use model::{Model, Size};
 pub use reference::reference;
 pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 

@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Channels of an attention head in the part that listens to references.
-pub const VOICE_HEAD_CHANNELS: i64 = 32;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
@@ -35,25 +32,23 @@ pub struct Model {
     /// The first and the last work at the frame rate, those between at half of it.
     pub decoder_layers: i64,
     pub decoder_heads: i64,
-    /// Frames of another clip that say how a voice sounds; 0: no cloning, and the network has no part for it.
-    pub reference_frames: i64,
-    pub voice_dim: i64,
-    pub voice_layers: i64,
-    pub voice_latents: i64,
+    /// Largest share of an utterance's frames that the decoder gets clean, as context for the rest; 0: no cloning, and
+    /// the network has no part for it.
+    pub context_share: f64,
     pub vocoder_dim: i64,
     pub vocoder_layers: i64,
     pub dropout: f64,
-    /// Share of utterances whose decoder is told nothing, which is what guidance compares with.
+    /// Share of utterances whose decoder gets neither content nor context, which is what guidance compares with.
     pub condition_dropout: f64,
     /// Points on the flow that each loaded utterance trains.
     pub draws_per_item: i64,
-    pub contrastive_weight: f64,
     /// Recompute activations in the backward pass: less memory, about a third more time.
     pub enable_gradient_checkpointing: bool,
 }
 
 impl Model {
+    /// Whether the voice speaks as a reference does.
     pub fn clones(&self) -> bool {
-        self.reference_frames > 0
+        self.context_share > 0.0
     }
 }

@@ -19,11 +19,11 @@ fn parsed<T: DeserializeOwned>(given: &Layer, name: &str) -> Option<T> {
 }
 
 fn model(size: Size) -> Model {
-    let (text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads, voice_dim) = match size {
-        Size::Tiny => (192, 3, 3, 256, 4, 4, 128),
-        Size::Small => (256, 4, 4, 320, 7, 5, 192),
-        Size::Normal => (320, 6, 5, 512, 6, 8, 256),
-        Size::Big => (512, 6, 8, 640, 9, 10, 384),
+    let (text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads) = match size {
+        Size::Tiny => (192, 3, 3, 256, 4, 4),
+        Size::Small => (256, 4, 4, 320, 7, 5),
+        Size::Normal => (320, 6, 5, 512, 6, 8),
+        Size::Big => (512, 6, 8, 640, 9, 10),
     };
     let (vocoder_dim, vocoder_layers) = match size {
         Size::Tiny => (256, 6),
@@ -43,16 +43,12 @@ fn model(size: Size) -> Model {
         decoder_dim,
         decoder_layers,
         decoder_heads,
-        reference_frames: 192,
-        voice_dim,
-        voice_layers: 2,
-        voice_latents: 16,
+        context_share: 0.7,
         vocoder_dim,
         vocoder_layers,
         dropout: 0.05,
         condition_dropout: 0.1,
         draws_per_item: 1,
-        contrastive_weight: 0.0,
         enable_gradient_checkpointing: false,
     }
 }

@@ -11,7 +11,6 @@ mod packer;
 mod pieces;
 mod plans;
 mod position;
-mod speakers;
 #[cfg(test)]
 pub(crate) mod tests;
 mod window;

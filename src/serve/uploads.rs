@@ -28,9 +28,9 @@ pub async fn upload(State(app): State<Arc<App>>, headers: HeaderMap, body: Body)
         decoded.map_err(|_| Refusal::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
     let (reply, heard) = oneshot::channel();
     app.order(Order::Hear { recording, reply })?;
-    let latents =
+    let prompt =
         heard.await.map_err(|_| Refusal::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
-    Ok(answer(&json!({ "id": app.voices.keep(latents), "object": "voice" })))
+    Ok(answer(&json!({ "id": app.voices.keep(prompt), "object": "voice" })))
 }
 
 pub async fn forget(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
@@ -42,7 +42,7 @@ fn allowed(app: &App) -> Result<(), Refusal> {
     let refuse = |message| Err(Refusal::new(StatusCode::FORBIDDEN, "uploads_off", message));
     match (app.settings.allow_uploads, app.clones) {
         (true, true) => Ok(()),
-        (true, false) => refuse("this model was trained without references, so it cannot take another's sound"),
+        (true, false) => refuse("this model was trained without `context_share`, so it cannot take another's sound"),
         (false, _) => refuse("this server takes no uploads"),
     }
 }

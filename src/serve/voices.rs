@@ -2,6 +2,7 @@
 
 use super::refusal::Refusal;
 use crate::synth::Synthesizer;
+use crate::synth::voice::Prompt;
 use anyhow::{Context, Result, ensure};
 use axum::http::StatusCode;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +10,6 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tch::Tensor;
 
 /// The checkpoint's own voice.
 pub const DEFAULT: &str = "default";
@@ -28,9 +28,9 @@ pub struct Voices {
 #[derive(Default)]
 struct Table {
     /// From the folder, by file name without extension.
-    fixed: BTreeMap<String, Tensor>,
+    fixed: BTreeMap<String, Prompt>,
     /// Each known only to whoever sent it; oldest first.
-    uploaded: VecDeque<(String, Tensor)>,
+    uploaded: VecDeque<(String, Prompt)>,
 }
 
 impl Voices {
@@ -40,11 +40,11 @@ impl Voices {
         let mut fixed = BTreeMap::new();
         for entry in fs::read_dir(folder).with_context(unread)? {
             let path = entry.with_context(unread)?.path();
-            let Some((name, latents)) = open(&path, voice).with_context(|| path.display().to_string())? else {
+            let Some((name, prompt)) = open(&path, voice).with_context(|| path.display().to_string())? else {
                 continue;
             };
             ensure!(
-                name != DEFAULT && fixed.insert(name.clone(), latents).is_none(),
+                name != DEFAULT && fixed.insert(name.clone(), prompt).is_none(),
                 "{}: `{name}` is taken\nhint: the file's name without extension names the voice",
                 path.display()
             );
@@ -52,12 +52,12 @@ impl Voices {
         Ok(Voices { table: Mutex::new(Table { fixed, uploaded: VecDeque::new() }) })
     }
 
-    /// Latents of a voice; none for the checkpoint's own.
-    pub fn find(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
+    /// Prompt of a voice; none for the checkpoint's own.
+    pub fn find(&self, name: &str) -> Result<Option<Prompt>, Refusal> {
         let table = self.lock();
-        let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, latents)| latents);
-        if let Some(latents) = table.fixed.get(name).or_else(uploaded) {
-            return Ok(Some(latents.shallow_clone()));
+        let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, prompt)| prompt);
+        if let Some(prompt) = table.fixed.get(name).or_else(uploaded) {
+            return Ok(Some(prompt.clone()));
         }
         if name == DEFAULT || OPENAI.contains(&name) {
             return Ok(None);
@@ -73,7 +73,7 @@ impl Voices {
     }
 
     /// A name that cannot be guessed, so that one client's voice is not another's.
-    pub fn keep(&self, latents: Tensor) -> String {
+    pub fn keep(&self, prompt: Prompt) -> String {
         // Two hashers, each with keys of its own from the system's randomness.
         let random = || RandomState::new().hash_one(0u8);
         let id = format!("upload-{:016x}{:016x}", random(), random());
@@ -81,7 +81,7 @@ impl Voices {
         if table.uploaded.len() == MOST_UPLOADS {
             table.uploaded.pop_front();
         }
-        table.uploaded.push_back((id.clone(), latents));
+        table.uploaded.push_back((id.clone(), prompt));
         id
     }
 
@@ -99,14 +99,14 @@ impl Voices {
 }
 
 /// None for files that are neither voices nor recordings.
-fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Tensor)>> {
+fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Prompt)>> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|name| !name.starts_with('.'));
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
     let (Some(name), Some(extension)) = (name, extension) else { return Ok(None) };
-    let latents = match extension.as_str() {
+    let prompt = match extension.as_str() {
         "safetensors" => voice.voice(path)?,
-        other if RECORDINGS.contains(&other) => voice.hear(&[PathBuf::from(path)])?.latents,
+        other if RECORDINGS.contains(&other) => voice.prompt(&voice.hear(&[PathBuf::from(path)])?.voice),
         _ => return Ok(None),
     };
-    Ok(Some((name.to_owned(), latents)))
+    Ok(Some((name.to_owned(), prompt)))
 }

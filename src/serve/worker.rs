@@ -4,6 +4,7 @@
 use super::metrics::Metrics;
 use super::refusal::Refusal;
 use crate::audio::Waveform;
+use crate::synth::voice::Prompt;
 use crate::synth::{Request, Synthesizer, Utterance};
 use anyhow::Result;
 use std::collections::VecDeque;
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use tch::Tensor;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Pieces that may wait for a client to take them. A request whose client takes none passes its turns.
@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What the thread is asked for.
 pub enum Order {
     Speak(Job),
-    Hear { recording: Waveform, reply: oneshot::Sender<Result<Tensor>> },
+    Hear { recording: Waveform, reply: oneshot::Sender<Result<Prompt>> },
 }
 
 /// A request that was accepted.
@@ -86,7 +86,7 @@ impl Worker {
             Order::Speak(job) => row.push_back(Turn::new(job)),
             Order::Hear { recording, reply } => {
                 let heard = torchx::catch(|| self.voice.hear_wave(recording)).map_err(Into::into).flatten();
-                let _ = reply.send(heard); // a client that left does not want it
+                let _ = reply.send(heard.map(|voice| self.voice.prompt(&voice))); // a client that left does not want it
             }
         }
     }

@@ -20,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 use torchx::adamw::Moments;
 
 /// Raised when older programs could not read what newer ones write.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Files of each group of parameters, behind its name.
 const WEIGHTS: &str = "safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";

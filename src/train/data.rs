@@ -246,7 +246,7 @@ fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<St
     budget
 }
 
-/// One batch made here and now, for what needs no pipeline. `number` decides on its references.
+/// One batch made here and now, for what needs no pipeline. `number` decides on the speeds of its utterances.
 pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number: u64) -> Result<(HostBatch, Batch)> {
     let device = features.device();
     let layout = features.layout();

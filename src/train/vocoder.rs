@@ -19,7 +19,7 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 /// Steps of a voice whose frames are imitated: few, for each is as dear as a training step's forward pass.
-const IMITATION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1.0 };
+const IMITATION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1.0, speaker_guidance: 0.0 };
 /// Log-mel of silence.
 const SILENCE: f64 = -11.512925464970229;
 
@@ -76,7 +76,7 @@ impl Imitation {
     }
 }
 
-/// What a vocoder's run changes in the config: its own rate and moments, and no references unless a voice needs them.
+/// What a vocoder's run changes in the config: its own rate and moments, and no durations unless a voice needs them.
 pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) -> Config {
     // Frames must be those of the samples.
     let mut config = config.unchanged();
@@ -84,7 +84,7 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
     training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
     (training.beta1, training.beta2) = BETAS;
     match voice {
-        None => (config.model.reference_frames, config.data.durations) = (0, Durations::Search),
+        None => config.data.durations = Durations::Search,
         Some(checkpoint) => {
             let (dim, layers) = (config.model.vocoder_dim, config.model.vocoder_layers);
             config.model = checkpoint.config.model.clone();

@@ -43,6 +43,7 @@ pub struct Speaking {
     pub steps: usize,
     pub temperature: f64,
     pub guidance: f64,
+    pub speaker_guidance: f64,
     pub seed: u64,
 }
 
@@ -54,8 +55,8 @@ impl Settings {
         };
         let speaking = match manner {
             Manner::Copy => None,
-            Manner::Speak(Options { sampling: Sampling { steps, temperature, guidance }, seed, .. }) => {
-                Some(Speaking { steps, temperature, guidance, seed })
+            Manner::Speak(Options { sampling: Sampling { steps, temperature, guidance, speaker_guidance }, seed, .. }) => {
+                Some(Speaking { steps, temperature, guidance, speaker_guidance, seed })
             }
         };
         let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
@@ -178,7 +179,7 @@ pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec
     let request = Request {
         text: case.utterance.text.clone(),
         language: case.utterance.language.clone(),
-        latents: heard.map(|heard| heard.latents),
+        prompt: heard.map(|heard| voice.prompt(&heard.voice)),
         options: *options,
     };
     let start = Instant::now();
