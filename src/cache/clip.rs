@@ -115,12 +115,6 @@ impl Cache {
         Stretch::new(roster.source(row), roster.text(row), frames, tokens)
     }
 
-    /// Speaker and language of a clip, without touching its sound.
-    pub fn voice(&self, index: usize) -> (&str, &str) {
-        let (roster, row) = (&self.files.roster, self.rows[index] as usize);
-        (roster.speaker(row), roster.language(row))
-    }
-
     /// Length of a clip, without touching its sound.
     pub fn samples(&self, index: usize) -> usize {
         self.files.roster.place(self.rows[index] as usize).samples as usize
