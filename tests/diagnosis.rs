@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 /// Trains in hundredths of a second.
 const CONFIG: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32, reference_frames: 64}
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
 training: {device: cpu, model_start_delay: 1}
 data: {batch_size: 3, num_workers: 2, prefetch_buffer_size: 8, val_split: 0.1, language: en, tokenizer: characters}
 ";

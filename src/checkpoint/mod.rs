@@ -28,7 +28,7 @@ use torchx::adamw::Moments;
 use torchx::named_parameters;
 
 /// Raised when older programs could not read what newer ones write.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Files of each group of parameters, behind its name.
 const WEIGHTS: &str = "safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -39,8 +39,6 @@ const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
 const TOKENIZER: &str = "tokenizer.json";
 const BEST: &str = "best";
-/// Name of a group of parameters, and the name that older checkpoints have for it.
-const DISCRIMINATORS_BEFORE: (&str, &str) = ("discriminators", "judges");
 /// What to do about a checkpoint that cannot be read.
 const USE_ANOTHER: &str = "move this checkpoint away, and the one before it is used";
 /// Name of the folder of logs in a run's folder.
@@ -239,13 +237,9 @@ pub fn weights_file(checkpoint: &Path, group: &str) -> PathBuf {
     if average.exists() { average } else { group_file(checkpoint, group, WEIGHTS) }
 }
 
-/// One of a group's files, under the name that it had when the checkpoint was written.
+/// One of a group's files.
 fn group_file(checkpoint: &Path, group: &str, what: &str) -> PathBuf {
-    let path = checkpoint.join(format!("{group}.{what}"));
-    match DISCRIMINATORS_BEFORE {
-        (now, before) if group == now && !path.exists() => checkpoint.join(format!("{before}.{what}")),
-        _ => path,
-    }
+    checkpoint.join(format!("{group}.{what}"))
 }
 
 /// Weights in a file by name; sums of an average are divided.

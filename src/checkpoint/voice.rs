@@ -1,55 +1,144 @@
-//! Voices by example: recordings to latents, and files that keep them.
+//! Voices by example: recordings to mel frames that stand in front of what is spoken, and files that keep them.
 
 use crate::feed::{MelExtractor, MelStats};
-use crate::model::Voice;
 use anyhow::{Context, Result, anyhow, ensure};
 use host::audio::{self, Waveform};
 use host::config::Config;
 use host::error::hinted;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
 /// The voice that a checkpoint speaks with where none is asked for.
 pub const FILE: &str = "voice.safetensors";
-const LATENTS: &str = "latents";
-const MODEL: &str = "model";
-const SECONDS: &str = "seconds";
-/// Seconds of one recording that are listened to: a voice is known long before, and memory is bounded.
+const FEATURES: &str = "features";
+const WEIGHTS: &str = "weights";
+/// Of one recording, no more is listened to: a voice is known long before, and memory is bounded.
 const MOST_HEARD_S: f64 = 180.0;
 /// No sample of a silent recording is further from 0: -60 dB of full scale.
 const SILENCE: f32 = 1e-3;
 /// Less speech than this says nothing about a voice; below the second, a voice comes out that is only roughly like it.
 const LEAST_HEARD_S: f64 = 0.3;
 const ENOUGH_HEARD_S: f64 = 2.0;
+/// Seconds of a reference that stand in front of what is spoken: more costs time and brings no likeness (docs/results.md).
+const MOST_PROMPT_S: f64 = 8.0;
+/// Share of a stretch, at its end, in which the quietest frame is looked for: there it is cut.
+const CUT_WITHIN: f64 = 0.15;
+/// Speakers in one mix: each costs a pass of the decoder.
+const MOST_REFERENCES: usize = 4;
 
-/// Latents of one speaker, and which weights they belong to: others would hear noise in them.
+/// Mel frames of a speaker, or of several that are mixed. They are as recorded, so that any model with such frames can
+/// speak with them.
+#[derive(Debug)]
 pub struct VoiceFile {
-    /// `[1, voice_latents, voice_dim]`, f32.
-    pub latents: Tensor,
-    pub model: blake3::Hash,
-    /// Seconds of the recordings that it was made from, where that is known.
-    pub seconds: Option<f64>,
+    pub references: Vec<Reference>,
+    pub features: Geometry,
+}
+
+/// A stretch of somebody's speech, and how much it counts.
+#[derive(Debug)]
+pub struct Reference {
+    /// `[frames, n_mels]`, log-mel, f32 with values of half precision, on the CPU.
+    pub mel: Tensor,
+    /// Those of a voice add up to 1.
+    pub weight: f64,
+}
+
+/// What mel frames are made with: Hz, samples, samples, bands, Hz, Hz.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Geometry {
+    pub sample_rate: f64,
+    pub n_fft: f64,
+    pub hop_length: f64,
+    pub n_mels: f64,
+    pub f_min: f64,
+    pub f_max: f64,
+}
+
+impl Geometry {
+    pub fn of(config: &Config) -> Self {
+        let (model, rate) = (&config.model, f64::from(config.data.sample_rate));
+        Geometry {
+            sample_rate: rate,
+            n_fft: model.n_fft as f64,
+            hop_length: model.hop_length as f64,
+            n_mels: model.n_mels as f64,
+            f_min: model.f_min,
+            f_max: model.f_max.unwrap_or(rate / 2.0),
+        }
+    }
+
+    fn numbers(&self) -> [f64; 6] {
+        [self.sample_rate, self.n_fft, self.hop_length, self.n_mels, self.f_min, self.f_max]
+    }
+
+    /// Frames of so many seconds.
+    fn frames(&self, seconds: f64) -> usize {
+        (seconds * self.sample_rate / self.hop_length) as usize
+    }
+}
+
+impl std::fmt::Display for Geometry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Geometry { sample_rate, hop_length, n_mels, f_min, f_max, .. } = self;
+        write!(f, "{n_mels} bands of {f_min} to {f_max} Hz every {hop_length} samples at {sample_rate} Hz")
+    }
+}
+
+/// Who speaks, as the decoder gets it: normalised mel frames of one speaker, or of several whose velocities are blended.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// `[frames * n_mels]` and its weight; frames are even, for the decoder pairs them.
+    pub parts: Vec<(Arc<[f32]>, f64)>,
+}
+
+impl Prompt {
+    /// Of normalised frames, `[frames, n_mels]`.
+    pub fn of(mel: &Tensor) -> Self {
+        Prompt { parts: vec![(rows(mel), 1.0)] }
+    }
+}
+
+fn rows(mel: &Tensor) -> Arc<[f32]> {
+    let even = mel.narrow(0, 0, mel.size()[0] / 2 * 2).to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
+    Vec::<f32>::try_from(even.view(-1)).expect("floats on the CPU").into()
 }
 
 /// A voice as recordings gave it.
 #[derive(Debug)]
 pub struct Heard {
-    /// `[1, voice_latents, voice_dim]`, f32.
-    pub latents: Tensor,
-    /// Seconds of recordings that were listened to.
-    pub seconds: f64,
+    pub voice: VoiceFile,
     pub notes: Vec<String>,
 }
 
 impl VoiceFile {
-    /// Fails where it was made with other weights than `model`.
-    pub fn belongs_to(&self, model: blake3::Hash, path: &Path) -> Result<()> {
-        if self.model == model {
+    /// One speaker's, of log-mel frames `[frames, n_mels]`; the stretch of them with most speech.
+    pub fn of(mel: &Tensor, config: &Config) -> Self {
+        let features = Geometry::of(config);
+        let mel = stretch(&mel.to_device(Device::Cpu), features.frames(MOST_PROMPT_S));
+        VoiceFile { references: vec![Reference { mel: halved(&mel), weight: 1.0 }], features }
+    }
+
+    /// Seconds of speech that it holds.
+    pub fn seconds(&self) -> f64 {
+        let frames: i64 = self.references.iter().map(|reference| reference.mel.size()[0]).sum();
+        frames as f64 * self.features.hop_length / self.features.sample_rate
+    }
+
+    /// As the decoder gets it, for a model that was trained with these statistics.
+    pub fn prompt(&self, stats: &MelStats) -> Prompt {
+        let part = |reference: &Reference| (rows(&stats.apply(&reference.mel)), reference.weight);
+        Prompt { parts: self.references.iter().map(part).collect() }
+    }
+
+    /// Fails where its frames are not those of a model.
+    pub fn fits(&self, features: Geometry, path: &Path) -> Result<()> {
+        if self.features == features {
             return Ok(());
         }
-        let (path, own, model) = (path.display(), short(self.model), short(model));
-        let fact = format!("{path}: a voice of model {own}, and this model is {model}");
+        let fact = format!("{}: a voice of {}, and this model has {features}", path.display(), self.features);
         Err(hinted(fact, "make it again from recordings with `myxtts voice make`"))
     }
 
@@ -64,40 +153,64 @@ impl VoiceFile {
             let at = tensors.iter().position(|(other, _)| other == name).ok_or_else(damaged)?;
             anyhow::Ok(tensors.swap_remove(at).1)
         };
-        let (latents, model) = (take(LATENTS)?, take(MODEL)?);
-        let seconds =
-            take(SECONDS).ok().filter(|seconds| seconds.numel() == 1).map(|seconds| seconds.double_value(&[0]));
-        let sound = latents.dim() == 3 && latents.size()[0] == 1 && latents.isfinite().all().int64_value(&[]) == 1;
-        if !sound || model.size() != [32] || model.kind() != Kind::Uint8 {
+        let numbers = |tensor: Tensor| Vec::<f64>::try_from(tensor).map_err(|_| damaged());
+        let [sample_rate, n_fft, hop_length, n_mels, f_min, f_max] =
+            numbers(take(FEATURES)?)?.try_into().map_err(|_| damaged())?;
+        let features = Geometry { sample_rate, n_fft, hop_length, n_mels, f_min, f_max };
+        let mut references = Vec::new();
+        for (index, weight) in numbers(take(WEIGHTS)?)?.into_iter().enumerate() {
+            let mel = take(&name(index))?.to_kind(Kind::Float);
+            let sound = mel.dim() == 2 && mel.size()[0] >= 2 && mel.size()[1] as f64 == n_mels && weight.is_finite();
+            if !sound || mel.isfinite().all().int64_value(&[]) != 1 {
+                return Err(damaged());
+            }
+            references.push(Reference { mel, weight });
+        }
+        if references.is_empty() {
             return Err(damaged());
         }
-        let bytes: Vec<u8> = Vec::try_from(model)?;
-        Ok(VoiceFile { latents, model: blake3::Hash::from_slice(&bytes)?, seconds })
+        Ok(VoiceFile { references, features })
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
-        let latents = self.latents.to_device(Device::Cpu).to_kind(Kind::Float).contiguous();
-        let model = Tensor::from_slice(self.model.as_bytes());
-        let seconds = self.seconds.map(|seconds| Tensor::from_slice(&[seconds]));
-        let mut tensors = vec![(LATENTS, &latents), (MODEL, &model)];
-        tensors.extend(seconds.as_ref().map(|seconds| (SECONDS, seconds)));
+        let features = Tensor::from_slice(&self.features.numbers());
+        let weights: Vec<f64> = self.references.iter().map(|reference| reference.weight).collect();
+        let mut tensors = vec![(FEATURES.to_owned(), features), (WEIGHTS.to_owned(), Tensor::from_slice(&weights))];
+        let mel = |(index, reference): (usize, &Reference)| {
+            (name(index), reference.mel.to_kind(Kind::Half).to_device(Device::Cpu).contiguous())
+        };
+        tensors.extend(self.references.iter().enumerate().map(mel));
         let written = Tensor::write_safetensors(&tensors, path);
         written.map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))
     }
 
-    /// Between two voices of one model: 0 is this one, 1 the other.
-    pub fn mixed(&self, other: &VoiceFile, weight: f64) -> Self {
-        let latents = &self.latents * (1.0 - weight) + &other.latents * weight;
-        VoiceFile { latents, model: self.model, seconds: None }
+    /// Between two voices of equal frames: 0 is this one, 1 the other.
+    pub fn mixed(&self, other: &VoiceFile, weight: f64) -> Result<Self> {
+        let weighted = |voice: &VoiceFile, share: f64| -> Vec<Reference> {
+            let of = |one: &Reference| Reference { mel: one.mel.shallow_clone(), weight: one.weight * share };
+            voice.references.iter().map(of).filter(|one| one.weight > 0.0).collect()
+        };
+        let mut references = weighted(self, 1.0 - weight);
+        references.extend(weighted(other, weight));
+        ensure!(
+            references.len() <= MOST_REFERENCES,
+            "{} speakers in one voice, and each costs a pass of the network; at most {MOST_REFERENCES} can be mixed",
+            references.len()
+        );
+        Ok(VoiceFile { references, features: self.features })
     }
 }
 
-/// A model's name as people read it.
-pub fn short(model: blake3::Hash) -> String {
-    model.to_hex()[..12].to_owned()
+fn name(index: usize) -> String {
+    format!("mel.{index}")
 }
 
-/// What a voice file names its model by.
+/// Rounded as files keep it, so that a voice sounds the same from its file and from its recording.
+fn halved(mel: &Tensor) -> Tensor {
+    mel.to_kind(Kind::Half).to_kind(Kind::Float)
+}
+
+/// Names the contents of a weights file.
 pub fn fingerprint(weights: &Path) -> Result<blake3::Hash> {
     let unread = || format!("{}: cannot be read", weights.display());
     let mut hasher = blake3::Hasher::new();
@@ -105,33 +218,26 @@ pub fn fingerprint(weights: &Path) -> Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// The mean of several latents, `[n, voice_latents, voice_dim]` → `[1, …]`.
-pub fn average(latents: &Tensor) -> Tensor {
-    latents.mean_dim([0i64].as_slice(), true, Kind::Float)
-}
-
-/// Makes latents of recordings as the corpus was made: the same rate, trimming, loudness and mel frames.
+/// Makes mel frames of recordings as the corpus was made: the same rate, trimming and loudness.
 pub struct Listener<'a> {
-    voice: &'a Voice,
     config: &'a Config,
-    stats: MelStats,
     extractor: MelExtractor,
-    device: Device,
 }
 
 impl<'a> Listener<'a> {
-    pub fn new(voice: &'a Voice, config: &'a Config, stats: MelStats, device: Device) -> Self {
-        let extractor = MelExtractor::new(&config.model, config.data.sample_rate, device);
-        Listener { voice, config, stats, extractor, device }
+    pub fn new(config: &'a Config) -> Self {
+        Listener { config, extractor: MelExtractor::new(&config.model, config.data.sample_rate, Device::Cpu) }
     }
 
-    /// One voice from all recordings, each counting the same.
+    /// One voice from all recordings, each having the same share of it.
     pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
         ensure!(!recordings.is_empty(), "no recording to take the voice from");
+        let features = Geometry::of(self.config);
+        let share = features.frames(MOST_PROMPT_S) / recordings.len();
         let (mut each, mut seconds, mut notes) = (Vec::new(), 0.0, Vec::new());
         for path in recordings {
             let (wave, cut) = audio::decode_start(path, MOST_HEARD_S)?;
-            let (latents, heard_s) = self.hear_wave(wave).with_context(|| path.display().to_string())?;
+            let (mel, heard_s) = self.log_mel(wave).with_context(|| path.display().to_string())?;
             if cut {
                 notes.push(format!(
                     "{}: only its first {} minutes are listened to",
@@ -139,17 +245,23 @@ impl<'a> Listener<'a> {
                     MOST_HEARD_S / 60.0
                 ));
             }
-            each.push(latents);
+            each.push(stretch(&mel, share));
             seconds += heard_s;
         }
         if seconds < ENOUGH_HEARD_S {
             notes.push(format!("{seconds:.1} s of speech say little about a voice; some seconds more would help"));
         }
-        Ok(Heard { latents: average(&Tensor::cat(&each, 0)), seconds, notes })
+        let references = vec![Reference { mel: halved(&Tensor::cat(&each, 0)), weight: 1.0 }];
+        Ok(Heard { voice: VoiceFile { references, features }, notes })
     }
 
-    /// Latents, and seconds of speech.
-    pub fn hear_wave(&self, wave: Waveform) -> Result<(Tensor, f64)> {
+    /// One voice from a recording that is in memory.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<VoiceFile> {
+        Ok(VoiceFile::of(&self.log_mel(wave)?.0, self.config))
+    }
+
+    /// Frames, and seconds of speech.
+    fn log_mel(&self, wave: Waveform) -> Result<(Tensor, f64)> {
         let data = &self.config.data;
         let loud = |sample: &f32| sample.abs() > SILENCE;
         ensure!(wave.samples.iter().any(loud), "silence, so there is no voice in it");
@@ -160,23 +272,35 @@ impl<'a> Listener<'a> {
             let fact = format!("{seconds:.2} s of sound, too short to hear a voice in it");
             return Err(hinted(fact, "some seconds of speech, any words"));
         }
-        let mel = self.extractor.log_mel(&Tensor::from_slice(&wave.samples).to_device(self.device));
-        let mel = self.stats.apply(&mel);
-        let latents = self.voice.latents(&windows(&mel, self.config.model.reference_frames));
-        let latents =
-            latents.context("this voice was trained without references, so it cannot take another's sound")?;
-        Ok((average(&latents), seconds))
+        Ok((self.extractor.log_mel(&Tensor::from_slice(&wave.samples)), seconds))
     }
 }
 
-/// Slices of `width` frames that cover the recording, `[n, width, n_mels]`; a short one is repeated.
-fn windows(mel: &Tensor, width: i64) -> Tensor {
-    let frames = mel.size()[0];
-    let count = (frames + width - 1) / width;
-    let first = |window: i64| if count > 1 { window * (frames - width) / (count - 1) } else { 0 };
-    let index: Vec<i64> =
-        (0..count).flat_map(|window| (0..width).map(move |at| (first(window) + at) % frames)).collect();
-    mel.index_select(0, &Tensor::from_slice(&index).to_device(mel.device())).view([count, width, -1])
+/// The loudest stretch of a recording (`[frames, n_mels]`, log-mel) of at most so many frames, ending where it is quiet.
+fn stretch(mel: &Tensor, most: usize) -> Tensor {
+    let levels: Vec<f32> = Vec::try_from(mel.mean_dim([1i64].as_slice(), false, Kind::Float)).expect("one a frame");
+    let frames = loudest(&levels, most.max(2));
+    mel.narrow(0, frames.start as i64, frames.len() as i64)
+}
+
+/// An even number of frames.
+fn loudest(levels: &[f32], most: usize) -> Range<usize> {
+    if levels.len() <= most {
+        return 0..levels.len() / 2 * 2;
+    }
+    let mut sum: f64 = levels[..most].iter().copied().map(f64::from).sum();
+    let (mut best, mut start) = (sum, 0);
+    for first in 1..=levels.len() - most {
+        sum += f64::from(levels[first + most - 1]) - f64::from(levels[first - 1]);
+        // By a margin, for the beginning of a recording is as good as its end.
+        if sum > best + 1e-6 * best.abs() {
+            (best, start) = (sum, first);
+        }
+    }
+    let near = ((most as f64 * CUT_WITHIN) as usize).max(1);
+    let tail = start + most - near..start + most;
+    let quietest = tail.min_by(|a, b| levels[*a].total_cmp(&levels[*b])).expect("at least one frame");
+    start..start + ((quietest + 1 - start) / 2 * 2).max(2)
 }
 
 #[cfg(test)]
@@ -184,29 +308,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_cover_a_recording_and_repeat_a_short_one() {
-        let ramp = |frames: i64| Tensor::arange(frames, (Kind::Float, Device::Cpu)).unsqueeze(1);
-        let rows = |mel: &Tensor| -> Vec<Vec<f32>> { Vec::try_from(windows(mel, 4).squeeze_dim(2)).unwrap() };
-        assert_eq!(rows(&ramp(3)), [[0.0, 1.0, 2.0, 0.0]]);
-        assert_eq!(rows(&ramp(4)), [[0.0, 1.0, 2.0, 3.0]]);
-        assert_eq!(rows(&ramp(9)), [[0.0, 1.0, 2.0, 3.0], [2.0, 3.0, 4.0, 5.0], [5.0, 6.0, 7.0, 8.0]]);
+    fn the_loudest_stretch_is_taken_and_ends_where_it_is_quiet() {
+        assert_eq!(loudest(&[1.0; 7], 10), 0..6);
+        assert_eq!(loudest(&[1.0; 30], 20), 0..18, "as good everywhere: the beginning");
+        let mut levels = vec![0.0; 100];
+        levels[40..60].fill(5.0);
+        levels[58] = 1.0;
+        assert_eq!(loudest(&levels, 20), 40..58);
+        levels[57] = -1.0;
+        assert_eq!(loudest(&levels, 20), 40..58);
+    }
+
+    fn file(seed: i64) -> VoiceFile {
+        tch::manual_seed(seed);
+        VoiceFile::of(&Tensor::randn([31, 80], (Kind::Float, Device::Cpu)), &Config::default())
     }
 
     #[test]
     fn a_voice_file_comes_back_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
-        let voice = VoiceFile {
-            latents: Tensor::randn([1, 3, 4], (Kind::Float, Device::Cpu)),
-            model: blake3::hash(b"weights"),
-            seconds: Some(3.5),
-        };
-        voice.write(&path).unwrap();
+        let mixed = file(1).mixed(&file(2), 0.25).unwrap();
+        mixed.write(&path).unwrap();
         let read = VoiceFile::read(&path).unwrap();
-        let other = read.belongs_to(blake3::hash(b"others"), &path).unwrap_err().to_string();
-        assert!(read.belongs_to(voice.model, &path).is_ok() && other.contains(&short(voice.model)), "{other}");
-        assert_eq!((read.latents, read.model, read.seconds), (voice.latents, voice.model, voice.seconds));
+        let weights: Vec<f64> = read.references.iter().map(|reference| reference.weight).collect();
+        assert_eq!((weights, read.features), (vec![0.75, 0.25], mixed.features));
+        for (read, written) in read.references.iter().zip(&mixed.references) {
+            assert_eq!((&read.mel, read.mel.size()), (&written.mel, vec![30, 80]));
+        }
+        let other = Geometry { sample_rate: 24_000.0, ..read.features };
+        let error = read.fits(other, &path).unwrap_err().to_string();
+        assert!(read.fits(read.features, &path).is_ok() && error.contains("24000 Hz"), "{error}");
         std::fs::write(&path, b"noise").unwrap();
         assert!(VoiceFile::read(&path).err().unwrap().to_string().contains("not a voice file"));
+    }
+
+    #[test]
+    fn a_mix_of_a_voice_alone_is_that_voice_and_too_many_are_refused() {
+        assert_eq!(file(1).mixed(&file(2), 0.0).unwrap().references.len(), 1);
+        let two = file(1).mixed(&file(2), 0.5).unwrap();
+        let four = two.mixed(&two, 0.5).unwrap();
+        let total: f64 = four.references.iter().map(|reference| reference.weight).sum();
+        assert!((total - 1.0).abs() < 1e-9);
+        assert!(four.mixed(&two, 0.5).unwrap_err().to_string().contains("at most 4"));
     }
 }

@@ -16,6 +16,7 @@ pub fn device(flags: &VoiceFlags) -> Result<Device> {
 }
 
 pub fn options(flags: &FlowFlags) -> Options {
-    let sampling = Sampling { steps: flags.steps as usize, temperature: flags.temperature, guidance: flags.guidance };
-    Options { sampling, seed: flags.seed, ..Options::default() }
+    let FlowFlags { temperature, guidance, speaker_guidance, steps, seed } = *flags;
+    let sampling = Sampling { steps: steps as usize, temperature, guidance, speaker_guidance };
+    Options { sampling, seed, ..Options::default() }
 }

@@ -1,6 +1,6 @@
 //! `myxtts voice`: voices by example, in files.
 
-use crate::checkpoint::voice::{VoiceFile, short};
+use crate::checkpoint::voice::VoiceFile;
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
@@ -22,10 +22,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;
             let heard = synthesizer.hear(&recordings)?;
             heard.notes.iter().for_each(|note| say(format!("note: {note}")));
-            let model = synthesizer.model().context("this model was trained without references")?;
-            let voice = VoiceFile { latents: heard.latents, model, seconds: Some(heard.seconds) };
-            write(&voice, &path)?;
-            print(&path, &voice, json)?;
+            write(&heard.voice, &path)?;
+            print(&path, &heard.voice, json)?;
         }
         What::List { folder, json } => list(&folder, json)?,
         What::Info { voice, json } => {
@@ -35,13 +33,13 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::Mix { a, b, weight, output, json } => {
             let (a_path, b_path) = (find(&a), find(&b));
             let (a, b) = (VoiceFile::read(&a_path)?, VoiceFile::read(&b_path)?);
-            if a.model != b.model {
+            if a.features != b.features {
                 let (one, other) = (a_path.display(), b_path.display());
-                let fact = format!("{one} is a voice of model {}, {other} of {}", short(a.model), short(b.model));
-                return Err(hinted(fact, "only voices of one model can be mixed"));
+                let fact = format!("{one} is a voice of {}, {other} of {}", a.features, b.features);
+                return Err(hinted(fact, "only voices of equal frames can be mixed"));
             }
             let path = place(&output);
-            let mixed = a.mixed(&b, weight);
+            let mixed = a.mixed(&b, weight)?;
             write(&mixed, &path)?;
             print(&path, &mixed, json)?;
         }
@@ -77,17 +75,22 @@ fn print(path: &Path, voice: &VoiceFile, json: bool) -> Result<()> {
 }
 
 fn as_text(path: &Path, voice: &VoiceFile) -> String {
-    let size = voice.latents.size();
-    let from =
-        voice.seconds.map_or("made of others, or of a whole corpus".into(), |s| format!("from {s:.1} s of speech"));
-    format!("{}: {} × {} latents of model {}, {from}", path.display(), size[1], size[2], short(voice.model))
+    let seconds = voice.seconds();
+    let mixed = match voice.references.as_slice() {
+        [_] => String::new(),
+        many => {
+            let shares: Vec<String> = many.iter().map(|one| format!("{:.0} %", 100.0 * one.weight)).collect();
+            format!(", mixed of {}", shares.join(" and "))
+        }
+    };
+    format!("{}: {seconds:.1} s of speech{mixed}, {}", path.display(), voice.features)
 }
 
 fn as_json(path: &Path, voice: &VoiceFile) -> serde_json::Value {
-    let size = voice.latents.size();
+    let weights: Vec<f64> = voice.references.iter().map(|one| one.weight).collect();
     json!({
-        "voice": path, "latents": size[1], "width": size[2], "model": voice.model.to_hex().as_str(),
-        "seconds": voice.seconds,
+        "voice": path, "seconds": voice.seconds(), "weights": weights, "sample_rate": voice.features.sample_rate,
+        "bands": voice.features.n_mels,
     })
 }
 

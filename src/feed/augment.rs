@@ -110,18 +110,6 @@ impl Augment {
             None => magnitude.shallow_clone(),
         }
     }
-
-    /// Moves the references, which are slices of equal length: who is cloned has moved as what is trained on has.
-    /// Otherwise a voice would learn not to heed how high its reference speaks; so, each interval is one more speaker.
-    pub fn reference_pitch(&self, magnitude: &Tensor, batch: &Batch, at: &Position) -> Tensor {
-        match self.pitch_factors(batch, at) {
-            Some(factors) => {
-                let slice = magnitude.size()[0] / batch.frames.capacity();
-                stretch(magnitude, &factors.repeat_interleave_self_int(slice, 0, None))
-            }
-            None => magnitude.shallow_clone(),
-        }
-    }
 }
 
 /// The utterance that began last, for every frame: `[frames]`.

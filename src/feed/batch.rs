@@ -20,9 +20,6 @@ pub struct Batch {
     pub(super) source_lens: Tensor,
     /// `[frames, n_mels]`, normalised log-mel, zero in gaps; f32.
     pub mel: Tensor,
-    /// `[capacity, reference_frames, n_mels]`, normalised: a slice of another clip of each utterance's speaker, zero
-    /// where there is no utterance.
-    pub reference: Tensor,
     /// `[frames * hop]`, f32 in -1..1, for a vocoder; a voice's batches have none.
     pub samples: Option<Tensor>,
     /// `[frames]`, i32: packed token index of every frame, where durations are known; otherwise the model searches.
@@ -34,7 +31,6 @@ pub struct Batch {
 /// Features of a block's sound.
 pub struct Sound {
     pub mel: Tensor,
-    pub reference: Tensor,
     pub samples: Option<Tensor>,
 }
 
@@ -49,7 +45,6 @@ impl Batch {
             text: Packed::of_tables(&tables, &layout.text, layout.budget.longest_tokens + GAP),
             frames: Packed::of_tables(&tables, &layout.frames, layout.budget.longest_frames + GAP),
             mel: sound.mel,
-            reference: sound.reference,
             samples: sound.samples,
             token_of_frame: (!layout.token_of_frame.is_empty()).then(|| part(&layout.token_of_frame)),
             tables,
@@ -60,8 +55,7 @@ impl Batch {
     /// A copy in memory of its own on `device`.
     pub fn copy_to(&self, device: Device) -> Batch {
         let copy = |tensor: &Tensor| tensor.to_device_(device, tensor.kind(), false, true);
-        let sound =
-            Sound { mel: copy(&self.mel), reference: copy(&self.reference), samples: self.samples.as_ref().map(copy) };
+        let sound = Sound { mel: copy(&self.mel), samples: self.samples.as_ref().map(copy) };
         Batch::new(copy(&self.tables), sound, &self.layout)
     }
 
@@ -76,20 +70,13 @@ impl Batch {
 
     /// The tensors that hold the batch's memory; all others are views of these.
     pub fn tensors(&self) -> Vec<&Tensor> {
-        let own = [&self.tables, &self.mel, &self.reference, &self.text.mask, &self.frames.mask];
+        let own = [&self.tables, &self.mel, &self.text.mask, &self.frames.mask];
         own.into_iter().chain(&self.samples).collect()
     }
 
     /// A batch from spans and values.
     #[cfg(test)]
-    pub fn by_hand(
-        text: &[Span],
-        frames: &[Span],
-        tokens: &[i32],
-        languages: &[i32],
-        mel: Tensor,
-        reference: Tensor,
-    ) -> Batch {
+    pub fn by_hand(text: &[Span], frames: &[Span], tokens: &[i32], languages: &[i32], mel: Tensor) -> Batch {
         let longest = |spans: &[Span]| spans.iter().map(|span| span.len).max().unwrap_or(0);
         let budget = Budget {
             frames: mel.size()[0] as usize,
@@ -99,13 +86,13 @@ impl Batch {
             longest_tokens: longest(text),
             padded: false,
         };
-        let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, 0, false);
+        let layout = BlockLayout::new(&budget, SoundKind::Pcm, 1, false);
         let mut tables = vec![0; layout.source_lens.end];
         layout.text.fill(&mut tables, text);
         layout.frames.fill(&mut tables, frames);
         tables[layout.tokens.clone()].copy_from_slice(tokens);
         tables[layout.languages.clone()].copy_from_slice(languages);
-        let sound = Sound { mel, reference, samples: None };
+        let sound = Sound { mel, samples: None };
         Batch::new(Tensor::from_slice(&tables), sound, &Arc::new(layout))
     }
 

@@ -1,11 +1,11 @@
-//! A block of bytes on the data device to a batch: mel frames, reference slices, normalisation, augmentation.
+//! A block of bytes on the data device to a batch: mel frames, normalisation, augmentation.
 
 use super::augment::Augment;
 use super::batch::{Batch, Sound};
 use super::mel::{MelExtractor, MelStats};
 use super::mel_kernel::{MelKernel, Rows};
 use host::config::Config;
-use host::loader::{BlockLayout, GAP, Position, Section, SoundKind};
+use host::loader::{BlockLayout, Position, Section, SoundKind};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
@@ -66,31 +66,23 @@ impl Features {
         let mut batch = Batch::new(tables, self.silent(), &self.layout);
         let heard = self.purpose != Purpose::Voice && self.layout.kind == SoundKind::Pcm;
         batch.samples = heard.then(|| samples(block, &self.layout.sound));
-        (batch.mel, batch.reference) = match &self.kernel {
+        batch.mel = match &self.kernel {
             Some(kernel) => self.in_one(kernel, block, &batch).expect("shapes are fixed by construction"),
-            None => (self.mel(block, &batch, at), self.reference(block, &batch, at)),
+            None => self.mel(block, &batch, at),
         };
         batch
     }
 
     fn silent(&self) -> Sound {
-        let none = || Tensor::zeros([0], (Kind::Float, self.extractor.device()));
-        Sound { mel: none(), reference: none(), samples: None }
+        Sound { mel: Tensor::zeros([0], (Kind::Float, self.extractor.device())), samples: None }
     }
 
-    /// Speech and references, one launch each.
-    fn in_one(&self, kernel: &MelKernel, block: &Tensor, batch: &Batch) -> Result<(Tensor, Tensor), torchx::Error> {
+    /// All frames in one launch.
+    fn in_one(&self, kernel: &MelKernel, block: &Tensor, batch: &Batch) -> Result<Tensor, torchx::Error> {
         let frames = &batch.frames;
         let sounds = if self.purpose == Purpose::Vocoder { i32::MIN..i32::MAX } else { 0..frames.capacity() as i32 };
         let speech = Rows { slice: 1, kept: 1, table: &frames.owner, live: sounds };
-        let mel = kernel.log_mel(&part(block, &self.layout.sound, Kind::Int16), &speech, &self.stats)?;
-        if self.layout.reference.bytes == 0 {
-            return Ok((mel, self.no_reference(batch)));
-        }
-        let kept = self.layout.reference_frames as i64;
-        let slices = Rows { slice: kept + GAP as i64, kept, table: &frames.lens, live: 1..i32::MAX };
-        let reference = kernel.log_mel(&part(block, &self.layout.reference, Kind::Int16), &slices, &self.stats)?;
-        Ok((mel, reference.view([frames.capacity(), kept, -1])))
+        kernel.log_mel(&part(block, &self.layout.sound, Kind::Int16), &speech, &self.stats)
     }
 
     fn mel(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
@@ -108,29 +100,10 @@ impl Features {
         self.extractor.bands(&augment.spectrum(&magnitude, batch, at))
     }
 
-    /// `[utterances, reference_frames, n_mels]`. Of all changes, only the pitch's reaches what a voice is cloned from.
-    fn reference(&self, block: &Tensor, batch: &Batch, at: &Position) -> Tensor {
-        let section = &self.layout.reference;
-        if section.bytes == 0 {
-            return self.no_reference(batch);
-        }
-        let mel = self.cached_frames(block, section).unwrap_or_else(|| {
-            let magnitude = self.extractor.magnitude(&samples(block, section));
-            self.extractor.bands(&self.augment.reference_pitch(&magnitude, batch, at))
-        });
-        let slices = self.stats.apply(&mel).view([batch.frames.capacity(), -1, self.extractor.n_mels()]);
-        let used = batch.frames.lens.gt(0).to_kind(Kind::Float).view([-1, 1, 1]);
-        slices.narrow(1, 0, self.layout.reference_frames as i64) * used
-    }
-
     /// Where the cache holds mel frames instead of samples.
     fn cached_frames(&self, block: &Tensor, section: &Section) -> Option<Tensor> {
         let SoundKind::Mel { n_mels } = self.layout.kind else { return None };
         Some(part(block, section, Kind::Half).to_kind(Kind::Float).view([-1, n_mels as i64]))
-    }
-
-    fn no_reference(&self, batch: &Batch) -> Tensor {
-        Tensor::zeros([batch.frames.capacity(), 0, self.extractor.n_mels()], (Kind::Float, self.extractor.device()))
     }
 }
 

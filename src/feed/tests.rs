@@ -43,7 +43,7 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, &Hook::NONE).unwrap();
     let max = Length { frames: 100, tokens: 10 };
-    let limits = ClipLimits { max, long_clips: LongClips::Refuse, reference_frames: 24, speed: 0.0 };
+    let limits = ClipLimits { max, long_clips: LongClips::Refuse, speed: 0.0 };
     let (dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
     (dir, Arc::new(dataset))
 }
@@ -182,11 +182,9 @@ fn speed_changes_the_number_of_frames_and_nothing_else() {
     config.data.augment_speed = 0.2;
     let span = |start, len| host::loader::Span { start, len };
     let frames = Tensor::arange(40, (Kind::Float, Device::Cpu)).unsqueeze(1);
-    let reference = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
     // 10 recorded frames spoken in 8, and 12 in 15.
     let spans = [span(0, 8), span(20, 15)];
-    let mut batch =
-        Batch::by_hand(&[span(0, 1), span(2, 1)], &spans, &[1; 4], &[0, 0], frames.shallow_clone(), reference);
+    let mut batch = Batch::by_hand(&[span(0, 1), span(2, 1)], &spans, &[1; 4], &[0, 0], frames.shallow_clone());
     batch.source_lens = Tensor::from_slice(&[10i32, 12]);
     let spoken = augment::Augment::new(&config.data, 1, Device::Cpu).speed(&frames, &batch);
     for (frame, wanted) in [(0, 0.0), (4, 5.0), (7, 8.75), (20, 20.0), (25, 24.0), (34, 31.0)] {
@@ -204,35 +202,6 @@ fn augmentation_depends_on_the_seed_and_the_place_alone() {
     assert_close(&first, &again, 0.0);
     let (mel, plain_mel) = (&first[0][1], &plain[0][1]);
     assert!((mel - plain_mel).abs().max().double_value(&[]) > 0.05);
-}
-
-#[test]
-fn of_all_changes_only_the_pitch_reaches_references() {
-    let (_dir, dataset) = dataset();
-    let heard = |snr_db: Option<f64>, semitones: f64| {
-        let mut config = config();
-        (config.data.augment_noise_snr_db, config.data.augment_pitch_semitones) = (snr_db, semitones);
-        run(&dataset, &config).swap_remove(0).swap_remove(2)
-    };
-    let plain = heard(None, 0.0);
-    assert_eq!(heard(Some(20.0), 0.0), plain);
-    assert!((heard(None, 2.0) - plain).abs().max().double_value(&[]) > 0.05);
-}
-
-/// A recording that is its own reference stays so.
-#[test]
-fn a_reference_moves_as_far_as_its_speech() {
-    let mut config = config();
-    config.data.augment_pitch_semitones = 4.0;
-    let augment = augment::Augment::new(&config.data, 1, Device::Cpu);
-    let spans = [0, 6].map(|start| host::loader::Span { start, len: 6 });
-    let spectrum = Tensor::rand([12, 50], (Kind::Float, Device::Cpu));
-    let nothing = Tensor::zeros([2, 0, 1], (Kind::Float, Device::Cpu));
-    let batch = Batch::by_hand(&spans, &spans, &[1; 12], &[0, 0], spectrum.shallow_clone(), nothing);
-    let at = Position { epoch: 3, batch: 5, ahead: Vec::new() };
-    let speech = augment.pitch(&spectrum, &batch, &at);
-    assert_eq!(speech, augment.reference_pitch(&spectrum, &batch, &at));
-    assert_ne!(speech, spectrum);
 }
 
 #[test]

@@ -1,11 +1,10 @@
-//! Flow-matching decoder: the velocity field of a mel frame, given the noisy frame, the content of its token, the voice
-//! and the time. A short U-Net: convolutions at the frame rate (ConvNeXt, Liu et al. 2022) around transformer blocks at
+//! Flow-matching decoder: the velocity field of a mel frame, conditioned on the noisy frame, the content of its token, the
+//! time, and context frames of the speaker. A short U-Net: convolutions at the frame rate (ConvNeXt, Liu et al. 2022) around transformer blocks at
 //! half of it, all with adaptive layer norm (DiT, Peebles & Xie 2023).
 //! No dropout: every draw of noise and time is a new example, and blocks without chance can be computed again.
 
 use super::along;
 use super::layers::{Attention, Depthwise, FeedForward, Linear, Rotary, gated_add, modulated_norm};
-use super::reference::pooled;
 use super::track::{Track, half, with_gap_row};
 use crate::feed::Packed;
 use host::config;
@@ -19,8 +18,9 @@ pub struct Decoder {
     noisy: Linear,
     time_in: Linear,
     time_out: Linear,
-    voice: Option<Linear>,
-    /// Scales, shifts and gates of every block, from what is known of the utterance: one product for all.
+    /// Of clean frames. Its bias tells them from generated ones. Absent where the voice does not clone.
+    context: Option<Linear>,
+    /// Scales, shifts and gates of every block, from the utterance's time: one product for all.
     modulation: Linear,
     first: Local,
     down: Linear,
@@ -44,16 +44,24 @@ struct Block {
     local: Local,
 }
 
-/// What the decoder is given besides the noisy frames. Copies of an axis share their content and voices.
-pub struct Given<'a> {
-    /// `[frames, decoder_dim]`, or a copy's share of it.
+/// What the decoder is conditioned on besides the noisy frames. Copies of an axis share their content.
+pub struct Conditioning<'a> {
+    /// `[rows, decoder_dim]`, or a copy's share of it.
     pub content: &'a Tensor,
-    /// `[utterances, voice_latents, voice_dim]`, or a copy's share of them.
-    pub latents: Option<&'a Tensor>,
+    /// `[rows, 1]`, f32: 0 where content is dropped.
+    pub content_mask: &'a Tensor,
+    pub context: Option<Context<'a>>,
     /// `[utterances]`: 0 is noise and 1 is speech.
     pub times: &'a Tensor,
-    /// `[utterances]`: 0 where content and voice are withheld.
-    pub keep: &'a Tensor,
+}
+
+/// Frames that are given clean, in place of noisy ones.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// `[rows, n_mels]`, normalised; what lies outside the mask is not looked at.
+    pub mel: &'a Tensor,
+    /// `[rows, 1]`, f32: 1 on context frames.
+    pub mask: &'a Tensor,
 }
 
 /// The two rates of the axis.
@@ -71,13 +79,13 @@ impl Decoder {
     pub fn new(path: Path, config: &config::Model) -> Self {
         let dim = config.decoder_dim;
         let inner = config.decoder_layers - 2;
-        // What is known of an utterance fits into half the channels.
+        // The time of an utterance fits into half the channels.
         let condition = dim / 2;
         Decoder {
             noisy: Linear::new(&path / "noisy", config.n_mels, dim),
             time_in: Linear::new(&path / "time_in", TIME_CHANNELS, condition),
             time_out: Linear::new(&path / "time_out", condition, condition),
-            voice: config.clones().then(|| Linear::new(&path / "voice", config.voice_dim, condition)),
+            context: config.clones().then(|| Linear::new(&path / "context", config.n_mels, dim)),
             modulation: Linear::zero(&path / "modulation", condition, table_sizes(inner, dim).iter().sum()),
             first: Local::new(&path / "first", dim, 7),
             down: Linear::new(&path / "down", 2 * dim, dim),
@@ -97,38 +105,38 @@ impl Decoder {
     /// # Shapes
     /// - noisy: `[frames, n_mels]`, f32
     /// - output: velocity `[frames, n_mels]`, f32
-    pub fn forward(&self, noisy: &Tensor, given: &Given, seqs: &Packed, kind: Kind) -> Tensor {
+    pub fn forward(&self, noisy: &Tensor, conditioning: &Conditioning, seqs: &Packed, kind: Kind) -> Tensor {
         let halved = half(seqs);
-        self.velocity(noisy, given, &self.rates(seqs, &halved, kind))
+        self.velocity(noisy, conditioning, &self.rates(seqs, &halved, kind))
     }
 
     /// The same on rates that are made once for many times.
-    pub fn velocity(&self, noisy: &Tensor, given: &Given, rates: &Rates) -> Tensor {
-        let tables = self.tables(given, rates.full.mask.kind());
+    pub fn velocity(&self, noisy: &Tensor, conditioning: &Conditioning, rates: &Rates) -> Tensor {
+        let tables = self.tables(conditioning.times, rates.full.mask.kind());
         let chain = |stages: &[Stage], x: Tensor| stages.iter().fold(x, |x, stage| stage(&x));
-        let outer = chain(&self.outward(&tables, rates), self.enter(noisy, given, rates));
+        let outer = chain(&self.outward(&tables, rates), self.enter(noisy, conditioning, rates));
         let inner = chain(&self.inward(&tables, rates), outer.shallow_clone());
         self.leave(&(outer + inner), &tables, rates)
     }
 
     /// Forward and backward with the memory of one block instead of all: blocks run without a graph, and again with
-    /// one when their gradient is due. `loss` is a function of the velocity; returned with it are its gradients by
-    /// content and by latents, for whoever made them. Costs one forward pass of the blocks more.
+    /// one when their gradient is due. `loss` is a function of the velocity; returned with it is its gradient by
+    /// content, for whoever made that. Costs one forward pass of the blocks more.
     pub fn backward(
         &self,
         noisy: &Tensor,
-        given: &Given,
+        conditioning: &Conditioning,
         seqs: &Packed,
         kind: Kind,
         loss: impl FnOnce(&Tensor) -> Tensor,
-    ) -> (Tensor, Tensor, Option<Tensor>) {
+    ) -> (Tensor, Tensor) {
         let halved = half(seqs);
         let rates = self.rates(seqs, &halved, kind);
-        let (content, latents) = (leaf(given.content), given.latents.map(leaf));
-        let given = Given { content: &content, latents: latents.as_ref(), ..*given };
-        let made = self.tables(&given, kind);
+        let content = leaf(conditioning.content);
+        let conditioning = Conditioning { content: &content, ..*conditioning };
+        let made = self.tables(conditioning.times, kind);
         let tables: Vec<Tensor> = made.iter().map(leaf).collect();
-        let entered = self.enter(noisy, &given, &rates);
+        let entered = self.enter(noisy, &conditioning, &rates);
 
         let (outward, inward) = (self.outward(&tables, &rates), self.inward(&tables, &rates));
         let (outer_inputs, outer) = run(&outward, &entered);
@@ -141,7 +149,7 @@ impl Decoder {
         let by_entered = go_back(&outward, &outer_inputs, &by_outer);
         let by_tables: Tensor = made.iter().zip(&tables).map(|(made, table)| along(made, &table.grad())).sum();
         (along(&entered, &by_entered) + by_tables).backward();
-        (loss.detach(), content.grad(), latents.map(|latents| latents.grad()))
+        (loss.detach(), content.grad())
     }
 
     pub fn rates<'a>(&self, full: &'a Packed, half: &'a Packed, kind: Kind) -> Rates<'a> {
@@ -149,12 +157,22 @@ impl Decoder {
         Rates { full: Track::new(full, kind), rotary: Rotary::new(&half, self.head_dim), half }
     }
 
-    fn enter(&self, noisy: &Tensor, given: &Given, rates: &Rates) -> Tensor {
-        let x = self.noisy.forward(&noisy.to_kind(rates.full.mask.kind()));
-        let (len, own) = (x.size()[0], given.content.size()[0]);
-        let keep = with_gap_row(&given.keep.unsqueeze(1)).index_select(0, &rates.full.seqs.owner).to_kind(x.kind());
-        let (x, keep) = (x.view([len / own, own, -1]), keep.view([len / own, own, 1]));
-        x.addcmul(&given.content.unsqueeze(0), &keep).view([len, -1])
+    fn enter(&self, noisy: &Tensor, conditioning: &Conditioning, rates: &Rates) -> Tensor {
+        let kind = rates.full.mask.kind();
+        let Conditioning { content, content_mask, context, .. } = conditioning;
+        let x = match context {
+            Some(Context { mask, .. }) => self.noisy.forward(&(noisy * (-*mask + 1.0)).to_kind(kind)),
+            None => self.noisy.forward(&noisy.to_kind(kind)),
+        };
+        let (len, own) = (x.size()[0], content.size()[0]);
+        let (x, mask) = (x.view([len / own, own, -1]), content_mask.to_kind(kind).view([len / own, own, 1]));
+        let x = x.addcmul(&content.unsqueeze(0), &mask).view([len, -1]);
+        match (&self.context, context) {
+            (Some(layer), Some(Context { mel, mask })) => {
+                x.addcmul(&layer.forward(&(*mel * *mask).to_kind(kind)), &mask.to_kind(kind))
+            }
+            _ => x,
+        }
     }
 
     /// What comes before the skip: one block at the frame rate.
@@ -185,15 +203,9 @@ impl Decoder {
     }
 
     /// Modulation of every block in turn (`table_sizes`), each with a row for every utterance and one for gaps.
-    fn tables(&self, given: &Given, kind: Kind) -> Vec<Tensor> {
-        let time = self.time_in.forward(&sinusoidal(given.times).to_kind(kind)).silu();
-        let mut known = self.time_out.forward(&time);
-        if let (Some(voice), Some(latents)) = (&self.voice, given.latents) {
-            let voices = voice.forward(&pooled(latents));
-            let copies = given.times.size()[0] / latents.size()[0];
-            known += voices.repeat([copies, 1]) * given.keep.unsqueeze(1).to_kind(kind);
-        }
-        let tables = self.modulation.forward(&with_gap_row(&known.silu()));
+    fn tables(&self, times: &Tensor, kind: Kind) -> Vec<Tensor> {
+        let time = self.time_in.forward(&sinusoidal(times).to_kind(kind)).silu();
+        let tables = self.modulation.forward(&with_gap_row(&self.time_out.forward(&time).silu()));
         tables.split_with_sizes(table_sizes(self.blocks.len() as i64, self.dim), 1)
     }
 }

@@ -1,25 +1,20 @@
 //! Text encoder and duration predictor. After Matcha-TTS §2.2 (Mehta et al. 2024): convolutional prenet, rotary
-//! transformer with convolutional feed-forward, projection to the mean mel frame of each token. Every second block asks
-//! the voice's latents, too.
+//! transformer with convolutional feed-forward, projection to the mean mel frame of each token. Both know the language and
+//! no speaker.
 
-use super::layers::{Attention, Conv, CrossAttention, LayerNorm, Linear, Rotary, embedding, lookup};
-use super::reference::VoiceInput;
+use super::layers::{Attention, Conv, LayerNorm, Linear, Rotary, embedding, lookup};
 use super::track::{Track, with_gap_row};
 use host::config;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 
-/// Added to the scores of another utterance's latents. Finite, because gaps have none of their own.
-const NOT_MINE: f64 = -1e4;
-
 pub struct Encoder {
     embedding: Tensor,
     languages: Tensor,
-    voice: Option<VoiceInput>,
     prenet: Vec<(Conv, LayerNorm)>,
     blocks: Vec<Block>,
     norm: LayerNorm,
-    /// To the mean mel frame, and to what the decoder is told.
+    /// To the mean mel frame, and to content for the decoder.
     out: Linear,
     widths: [i64; 2],
     head_dim: i64,
@@ -29,7 +24,6 @@ pub struct Encoder {
 struct Block {
     attention_norm: LayerNorm,
     attention: Attention,
-    voice: Option<(LayerNorm, CrossAttention)>,
     feed_forward_norm: LayerNorm,
     widen: Conv,
     narrow: Conv,
@@ -53,24 +47,6 @@ impl Encoded {
     }
 }
 
-/// The voices of a batch as the text sees them: all latents in one row, and which of them are a token's own.
-struct Heard {
-    /// `[1, utterances * voice_latents, voice_dim]`
-    latents: Tensor,
-    /// `[text, utterances * voice_latents]`
-    mask: Tensor,
-}
-
-impl Heard {
-    fn new(latents: &Tensor, track: &Track) -> Self {
-        let (utterances, count) = (latents.size()[0], latents.size()[1]);
-        let owner = &track.seqs.owner;
-        let of_latent = Tensor::arange(utterances * count, (owner.kind(), owner.device())).floor_divide_scalar(count);
-        let others = owner.unsqueeze(1).ne_tensor(&of_latent);
-        Heard { latents: latents.flatten(0, 1).unsqueeze(0), mask: others.to_kind(latents.kind()) * NOT_MINE }
-    }
-}
-
 impl Encoder {
     pub fn new(path: Path, config: &config::Model, vocab_size: i64, languages: i64) -> Self {
         let dim = config.text_dim;
@@ -79,9 +55,8 @@ impl Encoder {
         Encoder {
             embedding: embedding(&path, vocab_size, dim),
             languages: embedding(&(&path / "languages"), languages, dim),
-            voice: config.clones().then(|| VoiceInput::new(&path / "voice", config, dim)),
             prenet: (0..2).map(prenet).collect(),
-            blocks: (0..config.text_layers).map(|i| Block::new(&path / "block" / i, config, i)).collect(),
+            blocks: (0..config.text_layers).map(|i| Block::new(&path / "block" / i, config)).collect(),
             norm: LayerNorm::new(&path / "norm", dim),
             out: Linear::new(&path / "out", dim, widths.iter().sum()),
             widths,
@@ -92,30 +67,17 @@ impl Encoder {
 
     /// # Shapes
     /// - tokens: `[text]`; languages: `[utterances]`
-    /// - latents: `[utterances, voice_latents, voice_dim]`
-    pub fn forward(
-        &self,
-        tokens: &Tensor,
-        languages: &Tensor,
-        latents: Option<&Tensor>,
-        track: &Track,
-        train: bool,
-    ) -> Encoded {
+    pub fn forward(&self, tokens: &Tensor, languages: &Tensor, track: &Track, train: bool) -> Encoded {
         let kind = track.mask.kind();
         let scale = (self.embedding.size()[1] as f64).sqrt();
         let spoken = with_gap_row(&(lookup(&self.languages, languages) * scale)).to_kind(kind);
-        let known = match (&self.voice, latents) {
-            (Some(voice), Some(latents)) => spoken + voice.forward(latents),
-            _ => spoken,
-        };
-        let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&known);
+        let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&spoken);
         for (conv, norm) in &self.prenet {
             x = &x + norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }
-        let heard = latents.map(|latents| Heard::new(latents, track));
         let rotary = Rotary::new(track, self.head_dim);
         for block in &self.blocks {
-            x = block.forward(&x, heard.as_ref(), &rotary, track, self.dropout, train);
+            x = block.forward(&x, &rotary, track, self.dropout, train);
         }
         let hidden = self.norm.forward(&x);
         Encoded { table: self.out.forward(&hidden), hidden, widths: self.widths }
@@ -123,37 +85,19 @@ impl Encoder {
 }
 
 impl Block {
-    fn new(path: Path, config: &config::Model, index: i64) -> Self {
+    fn new(path: Path, config: &config::Model) -> Self {
         let dim = config.text_dim;
-        let voice = || {
-            let attention = CrossAttention::new(&path / "voice", dim, config.voice_dim, config.text_heads);
-            (LayerNorm::new(&path / "voice_norm", dim), attention)
-        };
         Block {
             attention_norm: LayerNorm::new(&path / "attention_norm", dim),
             attention: Attention::new(&path / "attention", dim, config.text_heads),
-            voice: (config.clones() && index % 2 == 0).then(voice),
             feed_forward_norm: LayerNorm::new(&path / "feed_forward_norm", dim),
             widen: Conv::new(&path / "widen", dim, 4 * dim, 3),
             narrow: Conv::new(&path / "narrow", 4 * dim, dim, 3),
         }
     }
 
-    fn forward(
-        &self,
-        x: &Tensor,
-        heard: Option<&Heard>,
-        rotary: &Rotary,
-        track: &Track,
-        dropout: f64,
-        train: bool,
-    ) -> Tensor {
-        let mut x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, track).dropout(dropout, train);
-        if let (Some((norm, attention)), Some(heard)) = (&self.voice, heard) {
-            let asked = norm.forward(&x).unsqueeze(0);
-            x = &x
-                + attention.forward(&asked, &heard.latents, Some(&heard.mask)).squeeze_dim(0).dropout(dropout, train);
-        }
+    fn forward(&self, x: &Tensor, rotary: &Rotary, track: &Track, dropout: f64, train: bool) -> Tensor {
+        let x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, track).dropout(dropout, train);
         let wide = self.widen.forward(&self.feed_forward_norm.forward(&x), track).relu();
         &x + self.narrow.forward(&wide, track).dropout(dropout, train)
     }
@@ -161,7 +105,6 @@ impl Block {
 
 /// Logarithm of each token's expected frame count, from hidden states that it does not train.
 pub struct DurationPredictor {
-    voice: Option<VoiceInput>,
     layers: Vec<(Conv, LayerNorm)>,
     out: Linear,
     dropout: f64,
@@ -172,7 +115,6 @@ impl DurationPredictor {
         let dim = config.text_dim;
         let layer = |i| (Conv::new(&path / "conv" / i, dim, dim, 3), LayerNorm::new(&path / "norm" / i, dim));
         DurationPredictor {
-            voice: config.clones().then(|| VoiceInput::new(&path / "voice", config, dim)),
             layers: (0..2).map(layer).collect(),
             out: Linear::new(&path / "out", dim, 1),
             dropout: config.dropout,
@@ -180,11 +122,8 @@ impl DurationPredictor {
     }
 
     /// `[text, 1]`, f32.
-    pub fn forward(&self, hidden: &Tensor, latents: Option<&Tensor>, track: &Track, train: bool) -> Tensor {
-        let mut x = match (&self.voice, latents) {
-            (Some(voice), Some(latents)) => hidden.detach() + track.owners.spread(&voice.forward(latents)),
-            _ => hidden.detach(),
-        };
+    pub fn forward(&self, hidden: &Tensor, track: &Track, train: bool) -> Tensor {
+        let mut x = hidden.detach();
         for (conv, norm) in &self.layers {
             x = norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }

@@ -166,38 +166,6 @@ impl Attention {
     }
 }
 
-/// Attention from one set of rows to another, both of fixed shape: `[batch, rows, channels]`.
-pub struct CrossAttention {
-    query: Linear,
-    key_value: Linear,
-    out: Linear,
-    heads: i64,
-}
-
-impl CrossAttention {
-    pub fn new(path: Path, channels: i64, memory_channels: i64, heads: i64) -> Self {
-        CrossAttention {
-            query: Linear::plain(&path / "query", channels, channels),
-            key_value: Linear::plain(&path / "key_value", memory_channels, 2 * channels),
-            out: Linear::plain(&path / "out", channels, channels),
-            heads,
-        }
-    }
-
-    /// `mask` is added to the scores.
-    pub fn forward(&self, x: &Tensor, memory: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let key_value = self.key_value.forward(memory).chunk(2, -1);
-        let [q, k, v] = [&self.query.forward(x), &key_value[0], &key_value[1]].map(|rows| self.by_head(rows));
-        let mixed = Tensor::scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, None, false);
-        self.out.forward(&mixed.transpose(1, 2).reshape(x.size()))
-    }
-
-    /// `[batch, rows, channels]` → `[batch, heads, rows, head_dim]`
-    fn by_head(&self, rows: &Tensor) -> Tensor {
-        rows.unflatten(-1, [self.heads, -1]).transpose(1, 2)
-    }
-}
-
 /// Two layers with a wide middle.
 pub struct FeedForward {
     widen: Linear,

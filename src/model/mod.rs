@@ -1,41 +1,42 @@
 //! The voice: text to mel frames. Matcha-TTS family, on packed batches of fixed shape.
 //!
 //! Training aligns text and frames by search (`align`), pulls each token's mean towards its frames, teaches the
-//! duration predictor what the search found, and the decoder the flow from noise to speech. A slice of another recording
-//! of the same speaker says how it shall sound (`reference`).
+//! duration predictor what the search found, and the decoder the flow from noise to speech. A part of each utterance's
+//! frames is given clean and the rest generated (`context`): so a reference in front of a text says how it shall sound.
 
 mod align;
+mod branches;
+mod context;
 pub mod conv;
 mod decoder;
 mod encoder;
 pub mod flow;
 pub mod layers;
-mod reference;
 #[cfg(test)]
 mod tests;
 mod track;
 
 use crate::feed::{Batch, Packed};
 use align::Aligner;
-use decoder::{Decoder, Given};
+pub use branches::Branches;
+use context::ContextMasks;
+use decoder::{Conditioning, Context, Decoder};
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use host::config;
 use layers::lookup;
-use reference::ReferenceEncoder;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use track::{Track, half, repeat, with_gap_row};
 
 pub struct Voice {
-    /// Absent where every utterance is of one speaker and nothing is cloned.
-    reference: Option<ReferenceEncoder>,
     encoder: Encoder,
     duration: DurationPredictor,
     decoder: Decoder,
     aligner: Aligner,
     draws: i64,
     condition_dropout: f64,
-    contrastive_weight: f64,
+    /// Largest share of context frames; 0 where nothing is cloned.
+    context_share: f64,
     /// Kind of the activations; weights stay f32.
     kind: Kind,
     /// Compute the decoder's blocks again in the backward pass instead of keeping their activations.
@@ -47,25 +48,24 @@ pub struct Losses {
     /// Distance of frames from their token's mean.
     pub prior: Tensor,
     pub duration: Tensor,
+    /// Distance from the velocity, over generated frames.
     pub flow: Tensor,
-    /// How well references tell speakers apart, weighted; 0 where it is not asked for.
-    pub contrastive: Tensor,
 }
 
 impl Losses {
-    pub const NAMES: [&'static str; 4] = ["prior", "duration", "flow", "contrastive"];
+    pub const NAMES: [&'static str; 3] = ["prior", "duration", "flow"];
 
     pub fn total(&self) -> Tensor {
-        &self.prior + &self.duration + &self.flow + &self.contrastive
+        &self.prior + &self.duration + &self.flow
     }
 
-    pub fn parts(&self) -> [&Tensor; 4] {
-        [&self.prior, &self.duration, &self.flow, &self.contrastive]
+    pub fn parts(&self) -> [&Tensor; 3] {
+        [&self.prior, &self.duration, &self.flow]
     }
 
     fn detach(&self) -> Losses {
-        let [prior, duration, flow, contrastive] = self.parts().map(Tensor::detach);
-        Losses { prior, duration, flow, contrastive }
+        let [prior, duration, flow] = self.parts().map(Tensor::detach);
+        Losses { prior, duration, flow }
     }
 }
 
@@ -76,56 +76,62 @@ pub struct Sampling {
     pub steps: usize,
     /// Scale of the starting noise: lower is flatter and safer.
     pub temperature: f64,
-    /// How far to go from what any speech would be towards what text and voice ask for; 1 is as trained.
+    /// How far to go from what any speech would be towards what text and speaker ask for; 1 is as trained.
     pub guidance: f64,
+    /// How much further to go from what any speaker would say towards how this one does; 0 is as trained.
+    pub speaker_guidance: f64,
 }
 
 /// Random points on the paths from noise to a batch's frames, each utterance's as often as `draws_per_item` says.
 struct Draw {
     /// The batch's frames, copies end to end.
     frames: Packed,
-    /// `[copies * capacity]` each; `keep` is 0 where the decoder is told nothing.
+    /// `[copies * capacity]`
     times: Tensor,
-    keep: Tensor,
+    masks: ContextMasks,
     /// `[copies * frames, n_mels]` each.
+    speech: Tensor,
     noisy: Tensor,
     velocity: Tensor,
 }
 
 impl Draw {
-    fn new(batch: &Batch, copies: i64, dropout: f64) -> Self {
+    fn new(batch: &Batch, copies: i64, context_share: f64, dropout: f64) -> Self {
         let frames = repeat(&batch.frames, copies);
-        let device = batch.mel.device();
-        let times = flow::draw_times(frames.capacity(), device);
-        let keep = Tensor::rand([frames.capacity()], (Kind::Float, device)).ge(dropout).to_kind(Kind::Float);
+        let times = flow::draw_times(frames.capacity(), batch.mel.device());
+        let masks = ContextMasks::draw(&frames, context_share, dropout);
         let speech = batch.mel.repeat([copies, 1]);
         let per_frame = with_gap_row(&times.unsqueeze(1)).index_select(0, &frames.owner);
         let (noisy, velocity) = flow::path(&speech.randn_like(), &speech, &per_frame);
-        Draw { frames, times, keep, noisy, velocity }
+        Draw { frames, times, masks, speech, noisy, velocity }
     }
 
-    fn given<'a>(&'a self, told: &'a Told) -> Given<'a> {
-        Given { content: &told.content, latents: told.latents.as_ref(), times: &self.times, keep: &self.keep }
+    fn conditioning<'a>(&'a self, content: &'a Tensor) -> Conditioning<'a> {
+        let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.speech, mask });
+        Conditioning { content, content_mask: &self.masks.content, context, times: &self.times }
     }
 
+    /// Mean over generated frames: the context is given, so there is nothing to learn from it.
     fn loss(&self, guess: &Tensor) -> Tensor {
-        self.frames.mean(&(guess - &self.velocity).square())
+        let error = (guess - &self.velocity).square();
+        match &self.masks.context {
+            Some(context) => masked_mean(&error, &(&self.frames.mask - context)),
+            None => self.frames.mean(&error),
+        }
     }
 }
 
-/// What the decoder is told, and what is learned before it.
-struct Told {
+/// What text and alignment give: content for the decoder, and the losses that come before it.
+struct Aligned {
     /// `[frames, decoder_dim]`
     content: Tensor,
-    latents: Option<Tensor>,
     prior: Tensor,
     duration: Tensor,
-    contrastive: Tensor,
 }
 
-impl Told {
+impl Aligned {
     fn losses(self, flow: Tensor) -> Losses {
-        Losses { prior: self.prior, duration: self.duration, flow, contrastive: self.contrastive }
+        Losses { prior: self.prior, duration: self.duration, flow }
     }
 }
 
@@ -140,13 +146,12 @@ impl Voice {
     ) -> Result<Self, torchx::Error> {
         Ok(Voice {
             aligner: Aligner::new(path.device())?,
-            reference: config.clones().then(|| ReferenceEncoder::new(path / "reference", config)),
             encoder: Encoder::new(path / "encoder", config, vocab_size as i64, languages as i64),
             duration: DurationPredictor::new(path / "duration", config),
             decoder: Decoder::new(path / "decoder", config),
             draws: config.draws_per_item,
             condition_dropout: config.condition_dropout,
-            contrastive_weight: config.contrastive_weight,
+            context_share: config.context_share,
             kind,
             recompute: config.enable_gradient_checkpointing,
         })
@@ -154,18 +159,18 @@ impl Voice {
 
     /// The losses of a batch, for validation.
     pub fn losses(&self, batch: &Batch) -> Losses {
-        self.losses_at(batch, &Draw::new(batch, 1, 0.0), false)
+        self.losses_at(batch, &Draw::new(batch, 1, self.context_share, 0.0), false)
     }
 
     fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
-        let told = self.tell(batch, train);
-        let guess = self.decoder.forward(&draw.noisy, &draw.given(&told), &draw.frames, self.kind);
-        told.losses(draw.loss(&guess))
+        let aligned = self.aligned(batch, train);
+        let guess = self.decoder.forward(&draw.noisy, &draw.conditioning(&aligned.content), &draw.frames, self.kind);
+        aligned.losses(draw.loss(&guess))
     }
 
     /// Adds `weight` (0-d) times the losses' gradients to the parameters'. The losses come back without a graph.
     pub fn backward(&self, batch: &Batch, weight: &Tensor) -> Losses {
-        self.backward_at(batch, &Draw::new(batch, self.draws, self.condition_dropout), weight)
+        self.backward_at(batch, &Draw::new(batch, self.draws, self.context_share, self.condition_dropout), weight)
     }
 
     fn backward_at(&self, batch: &Batch, draw: &Draw, weight: &Tensor) -> Losses {
@@ -174,44 +179,28 @@ impl Voice {
             (losses.total() * weight).backward();
             return losses.detach();
         }
-        let told = self.tell(batch, true);
+        let aligned = self.aligned(batch, true);
         let loss = |guess: &Tensor| draw.loss(guess) * weight;
-        let (flow, by_content, by_latents) =
-            self.decoder.backward(&draw.noisy, &draw.given(&told), &draw.frames, self.kind, loss);
-        let mut rest = (&told.prior + &told.duration + &told.contrastive) * weight + along(&told.content, &by_content);
-        if let (Some(latents), Some(by_latents)) = (&told.latents, &by_latents) {
-            rest += along(latents, by_latents);
-        }
+        let conditioning = draw.conditioning(&aligned.content);
+        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &draw.frames, self.kind, loss);
+        let rest = (&aligned.prior + &aligned.duration) * weight + along(&aligned.content, &by_content);
         rest.backward();
-        told.losses(flow / weight).detach()
+        aligned.losses(flow / weight).detach()
     }
 
-    /// Content along the frames, and what is learned from text, alignment and references alone.
-    fn tell(&self, batch: &Batch, train: bool) -> Told {
+    /// Content along the frames, and what is learned from text and alignment alone.
+    fn aligned(&self, batch: &Batch, train: bool) -> Aligned {
         let (text, frames) = (&batch.text, &batch.frames);
-        let latents = self.reference.as_ref().map(|reference| reference.forward(&batch.reference, self.kind));
         let track = self.text_track(text);
-        let encoded = self.encoder.forward(&batch.tokens, &batch.languages, latents.as_ref(), &track, train);
+        let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, train);
         let token_of_frame = self.token_of_frame(&encoded, batch);
         let (mean, content) = encoded.split(&lookup(&encoded.table, &token_of_frame));
         let lasted = align::durations(&token_of_frame, text, frames);
-        let predicted = self.duration.forward(&encoded.hidden, latents.as_ref(), &track, train);
-        Told {
+        let predicted = self.duration.forward(&encoded.hidden, &track, train);
+        Aligned {
             prior: frames.mean(&(&batch.mel - mean).square()) * 0.5,
             duration: duration_loss(&predicted, &lasted, &text.mask),
-            contrastive: self.contrast(batch),
             content,
-            latents,
-        }
-    }
-
-    fn contrast(&self, batch: &Batch) -> Tensor {
-        match &self.reference {
-            Some(reference) if self.contrastive_weight > 0.0 => {
-                let used = batch.frames.lens.gt(0).to_kind(Kind::Float);
-                reference.contrast(&batch.reference, &used, self.kind) * self.contrastive_weight
-            }
-            _ => Tensor::zeros([], (Kind::Float, batch.mel.device())),
         }
     }
 
@@ -230,57 +219,35 @@ impl Voice {
         }
     }
 
-    /// What the voices of `reference` (`[slices, frames, n_mels]`, normalised) are known by: `[slices, voice_latents,
-    /// voice_dim]`, f32. Slices of one speaker may be averaged. Absent where the voice does not clone.
-    pub fn latents(&self, reference: &Tensor) -> Option<Tensor> {
-        self.reference.as_ref().map(|encoder| encoder.forward(reference, self.kind).to_kind(Kind::Float))
-    }
-
+    /// Whether it speaks as a reference does.
     pub fn clones(&self) -> bool {
-        self.reference.is_some()
+        self.context_share > 0.0
     }
 
     /// Frames that each token should last (`[text]`, f32), and content for the decoder (`[text, decoder_dim]`).
-    pub fn plan(
-        &self,
-        tokens: &Tensor,
-        languages: &Tensor,
-        latents: Option<&Tensor>,
-        text: &Packed,
-    ) -> (Tensor, Tensor) {
-        let latents = latents.map(|latents| latents.to_kind(self.kind));
+    pub fn plan(&self, tokens: &Tensor, languages: &Tensor, text: &Packed) -> (Tensor, Tensor) {
         let track = self.text_track(text);
-        let encoded = self.encoder.forward(tokens, languages, latents.as_ref(), &track, false);
-        let frames = self.duration.forward(&encoded.hidden, latents.as_ref(), &track, false).squeeze_dim(1).exp();
+        let encoded = self.encoder.forward(tokens, languages, &track, false);
+        let frames = self.duration.forward(&encoded.hidden, &track, false).squeeze_dim(1).exp();
         (frames, encoded.split(&encoded.table).1)
     }
 
     /// Mel frames (normalised) from content along the frames (`[frames, decoder_dim]`), following the flow from `noise`
-    /// (`[frames, n_mels]`, f32). `guidance`: `[utterances]`, f32, as in [`Sampling`]; none is 1 for all, at half the cost.
-    pub fn decode(
-        &self,
-        content: &Tensor,
-        latents: Option<&Tensor>,
-        frames: &Packed,
-        noise: &Tensor,
-        steps: usize,
-        guidance: Option<&Tensor>,
-    ) -> Tensor {
-        let latents = latents.map(|latents| latents.to_kind(self.kind));
-        // With guidance, a second copy is told nothing; both are one batch.
-        let copies = repeat(frames, if guidance.is_some() { 2 } else { 1 });
-        let (utterances, device) = (copies.capacity(), content.device());
-        let number = Tensor::arange(utterances, (Kind::Int64, device));
-        let keep = number.lt(frames.capacity()).to_kind(Kind::Float);
-        let pull = guidance.map(|scale| with_gap_row(&scale.unsqueeze(1)).index_select(0, &frames.owner));
-        let halved = half(&copies);
-        let rates = self.decoder.rates(&copies, &halved, self.kind);
+    /// (`[frames, n_mels]`, f32) in so many Euler steps.
+    pub fn decode(&self, content: &Tensor, noise: &Tensor, steps: usize, branches: &Branches) -> Tensor {
+        let rows = &branches.rows;
+        let halved = half(rows);
+        let rates = self.decoder.rates(rows, &halved, self.kind);
+        let content = content.index_select(0, &branches.frame_of_row);
         let velocity = |x: &Tensor, time: f64| {
-            let times = Tensor::full([utterances], time, (Kind::Float, device));
-            let given = Given { content, latents: latents.as_ref(), times: &times, keep: &keep };
-            let Some(pull) = &pull else { return self.decoder.velocity(x, &given, &rates) };
-            let both = self.decoder.velocity(&x.repeat([2, 1]), &given, &rates).chunk(2, 0);
-            &both[1] + (&both[0] - &both[1]) * pull
+            let times = Tensor::full([rows.capacity()], time, (Kind::Float, x.device()));
+            let conditioning = Conditioning {
+                content: &content,
+                content_mask: &branches.content_mask,
+                context: branches.context.as_ref().map(|(mel, mask)| Context { mel, mask }),
+                times: &times,
+            };
+            branches.sum(&self.decoder.velocity(&x.index_select(0, &branches.frame_of_row), &conditioning, &rates))
         };
         flow::sample(noise.shallow_clone(), steps, velocity)
     }
@@ -290,21 +257,24 @@ impl Voice {
     }
 
     /// The batch's own utterances as the voice speaks them, along the durations that the search finds: `[frames, n_mels]`,
-    /// normalised.
+    /// normalised. Where it clones, a part of each is context and comes back as it was recorded.
     pub fn imitate(&self, batch: &Batch, how: &Sampling) -> Tensor {
-        let told = self.tell(batch, false);
-        let noise = Tensor::randn([batch.frames.len(), self.n_mels()], (Kind::Float, batch.mel.device()));
-        let guidance = (how.guidance != 1.0)
-            .then(|| Tensor::full([batch.frames.capacity()], how.guidance, (Kind::Float, batch.mel.device())));
-        let noise = noise * how.temperature;
-        self.decode(&told.content, told.latents.as_ref(), &batch.frames, &noise, how.steps, guidance.as_ref())
+        let content = self.aligned(batch, false).content;
+        let masks = ContextMasks::draw(&batch.frames, self.context_share, 0.0);
+        let noise = batch.mel.randn_like() * how.temperature;
+        let context = masks.context.as_ref().map(|mask| (&batch.mel, mask));
+        let branches = Branches::along(&batch.frames, &masks.content, context, how.guidance);
+        let spoken = self.decode(&content, &noise, how.steps, &branches);
+        match &masks.context {
+            Some(context) => spoken * (1.0 - context) + &batch.mel * context,
+            None => spoken,
+        }
     }
 
     /// The packed token index of every frame (`[frames]`, i32), as the search finds it.
     pub fn align(&self, batch: &Batch) -> Tensor {
-        let latents = self.reference.as_ref().map(|reference| reference.forward(&batch.reference, self.kind));
         let track = self.text_track(&batch.text);
-        let encoded = self.encoder.forward(&batch.tokens, &batch.languages, latents.as_ref(), &track, false);
+        let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, false);
         let (mean, _) = encoded.split(&encoded.table);
         self.aligner.search(&mean, &batch.mel, &batch.text, &batch.frames)
     }
@@ -313,4 +283,10 @@ impl Voice {
 /// A number whose gradient by `output` is `gradient`.
 fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
     (output * gradient).sum(Kind::Float)
+}
+
+/// Mean of the rows of `values` (`[rows, channels]`) that `mask` (`[rows, 1]`) counts.
+fn masked_mean(values: &Tensor, mask: &Tensor) -> Tensor {
+    let channels = values.size()[1] as f64;
+    (values * mask).sum(Kind::Float) / (mask.sum(Kind::Float).clamp_min(1.0) * channels)
 }

@@ -15,8 +15,6 @@ fn tiny() -> config::Model {
     (model.n_mels, model.dropout) = (6, 0.0);
     (model.text_dim, model.text_layers, model.text_heads) = (16, 2, 2);
     (model.decoder_dim, model.decoder_layers, model.decoder_heads) = (16, 4, 2);
-    (model.reference_frames, model.voice_dim, model.voice_layers, model.voice_latents) = (10, 32, 1, 3);
-    model.contrastive_weight = 0.1;
     model
 }
 
@@ -58,37 +56,42 @@ fn batch(utterances: &[(usize, usize, u64)]) -> Batch {
     let (frame_spans, frame_total) = lay(utterances.iter().map(|u| u.1).collect());
     // A generator for each utterance, not LibTorch's: tests run side by side and share that one.
     let (mut tokens, mut mel) = (vec![0i32; text_total], vec![9f32; frame_total * 6]);
-    let (mut reference, mut languages) = (vec![0f32; utterances.len() * 10 * 6], vec![0i32; utterances.len()]);
+    let mut languages = vec![0i32; utterances.len()];
     for (index, &(.., seed)) in utterances.iter().enumerate() {
         let mut rng = Rng::new(&[seed]);
         let value = |rng: &mut Rng| rng.below(4000) as f32 / 1000.0 - 2.0;
         tokens[text_spans[index].range()].fill_with(|| rng.below(VOCAB) as i32);
         mel[frame_spans[index].start * 6..frame_spans[index].end() * 6].fill_with(|| value(&mut rng));
-        reference[index * 60..][..60].fill_with(|| value(&mut rng));
         languages[index] = rng.below(LANGUAGES) as i32;
     }
     let mel = Tensor::from_slice(&mel).view([-1, 6]);
-    let reference = Tensor::from_slice(&reference).view([-1, 10, 6]);
-    Batch::by_hand(&text_spans, &frame_spans, &tokens, &languages, mel, reference)
+    Batch::by_hand(&text_spans, &frame_spans, &tokens, &languages, mel)
 }
 
-/// Every part at fixed noise and time, summed over frames and tokens, so that a batch's loss is the sum of its
-/// utterances'.
+/// Every part at fixed noise and time, with the first third of each utterance as context, summed over frames and tokens,
+/// so that a batch's loss is the sum of its utterances'.
 fn fixed_loss(voice: &Voice, batch: &Batch) -> Tensor {
-    let latents = voice.reference.as_ref().map(|reference| reference.forward(&batch.reference, Kind::Float));
-    let latents = latents.as_ref();
     let track = voice.text_track(&batch.text);
-    let encoded = voice.encoder.forward(&batch.tokens, &batch.languages, latents, &track, false);
+    let encoded = voice.encoder.forward(&batch.tokens, &batch.languages, &track, false);
     let path = voice.token_of_frame(&encoded, batch);
     let (mean, content) = encoded.split(&lookup(&encoded.table, &path));
-    let known = |value: f64| Tensor::full([batch.frames.capacity()], value, (Kind::Float, Device::Cpu));
-    let given = Given { content: &content, latents, times: &known(0.3), keep: &known(1.0) };
-    let guess = voice.decoder.forward(&(&batch.mel * 0.5), &given, &batch.frames, Kind::Float);
+    let times = Tensor::full([batch.frames.capacity()], 0.3, (Kind::Float, Device::Cpu));
+    let mask = first_third(batch);
+    let context = voice.clones().then_some(Context { mel: &batch.mel, mask: &mask });
+    let conditioning = Conditioning { content: &content, content_mask: &(-&mask + 1.0), context, times: &times };
+    let guess = voice.decoder.forward(&(&batch.mel * 0.5), &conditioning, &batch.frames, Kind::Float);
     let lasted = align::durations(&path, &batch.text, &batch.frames);
-    let predicted = voice.duration.forward(&encoded.hidden, latents, &track, false);
+    let predicted = voice.duration.forward(&encoded.hidden, &track, false);
     let by_token = duration_loss(&predicted, &lasted, &batch.text.mask) * lasted.sum(Kind::Float);
     let per_frame = (guess - &batch.mel).square() + (&batch.mel - mean).square();
     (per_frame * &batch.frames.mask).sum(Kind::Float) + by_token
+}
+
+/// `[frames, 1]`
+fn first_third(batch: &Batch) -> Tensor {
+    let frames = &batch.frames;
+    let thirds = with_gap_row(&frames.lens.unsqueeze(1)).index_select(0, &frames.owner);
+    (frames.position.unsqueeze(1) * 3).lt_tensor(&thirds).to_kind(Kind::Float)
 }
 
 /// Parameters' gradients after `backward` has run.
@@ -112,8 +115,8 @@ fn agree(one: &[(String, Tensor)], other: &[(String, Tensor)], least: f64, withi
 fn packed_loss_and_gradients_equal_those_of_each_utterance_alone() {
     // Odd and even lengths: at half the frame rate an odd one ends in half a pair.
     let utterances = [(5, 13, 21), (3, 8, 22), (7, 7, 23), (4, 11, 24)];
-    for reference_frames in [10, 0] {
-        let (store, voice) = voice_of(&config::Model { reference_frames, ..tiny() }, 1);
+    for context_share in [0.7, 0.0] {
+        let (store, voice) = voice_of(&config::Model { context_share, ..tiny() }, 1);
         let mut sums = (0.0, 0.0);
         let together = collected(&store, || {
             let loss = fixed_loss(&voice, &batch(&utterances));
@@ -134,8 +137,8 @@ fn packed_loss_and_gradients_equal_those_of_each_utterance_alone() {
 
 #[test]
 fn every_parameter_gets_a_gradient() {
-    for reference_frames in [10, 0] {
-        let (store, voice) = voice_of(&config::Model { reference_frames, ..tiny() }, 2);
+    for context_share in [0.7, 0.0] {
+        let (store, voice) = voice_of(&config::Model { context_share, ..tiny() }, 2);
         let losses = collected(&store, || {
             voice.backward(&batch(&[(5, 13, 31), (3, 8, 32), (6, 9, 33)]), &weight(1.0));
         });
@@ -149,7 +152,7 @@ fn every_parameter_gets_a_gradient() {
 fn recomputed_blocks_give_the_same_gradients() {
     let (store, mut voice) = voice(4);
     let batch = batch(&[(5, 13, 61), (3, 8, 62)]);
-    let draw = Draw::new(&batch, 2, 0.3);
+    let draw = Draw::new(&batch, 2, 0.7, 0.3);
     let mut run = |recompute: bool| {
         voice.recompute = recompute;
         let mut loss = 0.0;
@@ -166,13 +169,19 @@ fn recomputed_blocks_give_the_same_gradients() {
 fn two_draws_are_the_mean_of_each_alone() {
     let (store, voice) = voice(6);
     let batch = batch(&[(5, 13, 81), (3, 8, 82)]);
-    let both = Draw::new(&batch, 2, 0.5);
-    let part = |index: usize| Draw {
-        frames: repeat(&batch.frames, 1),
-        times: both.times.chunk(2, 0).remove(index),
-        keep: both.keep.chunk(2, 0).remove(index),
-        noisy: both.noisy.chunk(2, 0).remove(index),
-        velocity: both.velocity.chunk(2, 0).remove(index),
+    let mut both = Draw::new(&batch, 2, 0.7, 0.5);
+    // As many context frames in each, for the loss is a mean over the rest.
+    both.masks.context = Some(first_third(&batch).repeat([2, 1]));
+    let part = |index: usize| {
+        let half = |tensor: &Tensor| tensor.chunk(2, 0).remove(index);
+        Draw {
+            frames: repeat(&batch.frames, 1),
+            times: half(&both.times),
+            masks: ContextMasks { context: both.masks.context.as_ref().map(half), content: half(&both.masks.content) },
+            speech: half(&both.speech),
+            noisy: half(&both.noisy),
+            velocity: half(&both.velocity),
+        }
     };
     let mut losses = [0.0; 3];
     let together =
@@ -186,29 +195,64 @@ fn two_draws_are_the_mean_of_each_alone() {
     agree(&together, &apart, 1e-5, 1e-3);
 }
 
+/// The decoder's guess for a batch's own frames at fixed noise.
+fn guess(voice: &Voice, batch: &Batch, draw: &Draw) -> Tensor {
+    let content = voice.aligned(batch, false).content;
+    voice.decoder.forward(&draw.noisy, &draw.conditioning(&content), &draw.frames, Kind::Float) * &batch.frames.mask
+}
+
 #[test]
-fn a_withheld_condition_says_nothing() {
+fn a_dropped_condition_says_nothing() {
     let (_, voice) = voice(7);
     let (one, other) = (batch(&[(5, 13, 91)]), batch(&[(5, 13, 92)]));
-    let draw = Draw::new(&one, 1, 1.0);
-    let guess = |batch: &Batch| {
-        let told = voice.tell(batch, false);
-        voice.decoder.forward(&draw.noisy, &draw.given(&told), &draw.frames, Kind::Float)
-    };
-    assert_eq!(guess(&one).narrow(0, 0, 13), guess(&other).narrow(0, 0, 13));
+    let mut draw = Draw::new(&one, 1, 0.7, 1.0);
+    let dropped = guess(&voice, &one, &draw);
+    assert_eq!(dropped, guess(&voice, &other, &draw), "text is dropped, so it may be any");
+    draw.speech = draw.speech.randn_like();
+    assert_eq!(dropped, guess(&voice, &one, &draw), "and so is the context");
+    // Without a mask there is no context at all: what guidance compares with.
+    draw.masks.context = None;
+    assert_eq!(dropped, guess(&voice, &one, &draw));
+}
+
+#[test]
+fn context_is_given_clean_and_counted_out_of_the_loss() {
+    let (_, voice) = voice(13);
+    let batch = batch(&[(5, 13, 31), (3, 8, 32), (6, 9, 33)]);
+    for seed in 0..5 {
+        tch::manual_seed(seed);
+        let mut draw = Draw::new(&batch, 1, 0.7, 0.0);
+        let context = draw.masks.context.as_ref().unwrap().copy();
+        let (before, wanted) = (guess(&voice, &batch, &draw), draw.velocity.copy());
+        let loss = draw.loss(&before).double_value(&[]);
+        // Noise on context frames is not looked at, and neither is what would have been the target there.
+        draw.noisy += draw.noisy.randn_like() * &context;
+        assert_eq!(guess(&voice, &batch, &draw), before);
+        draw.velocity += draw.velocity.randn_like() * &context;
+        assert_eq!(draw.loss(&before).double_value(&[]), loss);
+        // By hand: the mean over what is generated.
+        let generated = &batch.frames.mask - &context;
+        let error = ((&before - wanted).square() * &generated).sum(Kind::Float).double_value(&[]);
+        let count = generated.sum(Kind::Float).double_value(&[]) * 6.0;
+        assert!((error / count - loss).abs() < 1e-5 * loss);
+        // Clean frames are looked at, but for those that are to be generated.
+        draw.speech += draw.speech.randn_like() * &generated;
+        assert_eq!(guess(&voice, &batch, &draw), before);
+        draw.speech += draw.speech.randn_like() * &context;
+        assert_ne!(guess(&voice, &batch, &draw), before);
+    }
 }
 
 #[test]
 fn guidance_of_one_is_plain_and_more_goes_on_in_the_same_direction() {
     let (_, voice) = voice(8);
     let batch = batch(&[(5, 13, 95), (3, 8, 96)]);
-    let told = voice.tell(&batch, false);
+    let content = voice.aligned(&batch, false).content;
+    let (mask, nothing) = (first_third(&batch), batch.mel.zeros_like());
     // One Euler step from nothing is the velocity itself.
     let spoken = |guidance: f64| {
-        let nothing = Tensor::zeros([batch.frames.len(), voice.n_mels()], (Kind::Float, Device::Cpu));
-        let scale = Tensor::full([batch.frames.capacity()], guidance, (Kind::Float, Device::Cpu));
-        let scale = (guidance != 1.0).then_some(&scale);
-        voice.decode(&told.content, told.latents.as_ref(), &batch.frames, &nothing, 1, scale) * &batch.frames.mask
+        let branches = Branches::along(&batch.frames, &(-&mask + 1.0), Some((&batch.mel, &mask)), guidance);
+        voice.decode(&content, &nothing, 1, &branches) * &batch.frames.mask
     };
     let (none, one, two) = (spoken(0.0), spoken(1.0), spoken(2.0));
     let near = |a: &Tensor, b: &Tensor| (a - b).abs().max().double_value(&[]) < 1e-5;
@@ -218,21 +262,23 @@ fn guidance_of_one_is_plain_and_more_goes_on_in_the_same_direction() {
 }
 
 #[test]
-fn identical_references_average_to_one() {
+fn what_is_imitated_keeps_its_context_and_has_the_batchs_shape() {
     let (_, voice) = voice(9);
-    let batch = batch(&[(5, 13, 97)]);
-    let one = voice.latents(&batch.reference).unwrap();
-    let three = voice.latents(&batch.reference.repeat([3, 1, 1])).unwrap();
-    let average = crate::checkpoint::voice::average(&three);
-    assert_eq!(average.size(), [1, 3, 32]);
-    assert!((average - one).abs().max().double_value(&[]) < 1e-5);
+    let batch = batch(&[(5, 13, 97), (3, 8, 98)]);
+    let how = Sampling { steps: 2, temperature: 1.0, guidance: 1.0, speaker_guidance: 0.0 };
+    let made = voice.imitate(&batch, &how) * &batch.frames.mask;
+    let speech = &batch.mel * &batch.frames.mask;
+    assert_eq!(made.size(), speech.size());
+    let same = made.eq_tensor(&speech).all_dim(1, true).to_kind(Kind::Float) * &batch.frames.mask;
+    let same = same.sum(Kind::Float).double_value(&[]);
+    assert!((4.0..19.0).contains(&same), "{same} of 21 frames are as recorded");
 }
 
 #[test]
 fn known_durations_replace_the_search() {
     let (_, voice) = voice(10);
     let mut batch = batch(&[(5, 13, 98), (3, 8, 99)]);
-    let draw = Draw::new(&batch, 1, 0.0);
+    let draw = Draw::new(&batch, 1, 0.7, 0.0);
     let searched = voice.losses_at(&batch, &draw, false).total().double_value(&[]);
     batch.token_of_frame = Some(voice.align(&batch));
     assert_eq!(voice.losses_at(&batch, &draw, false).total().double_value(&[]), searched);
@@ -259,22 +305,6 @@ fn the_best_prediction_of_durations_is_their_mean() {
     let expected = (0.2f64.ln() + 2.0 * 0.4f64.ln() + 3.0 * 0.6f64.ln() + 14.0 * 2.8f64.ln()) / 20.0;
     assert!((loss(5.0).0 - expected).abs() < 1e-6);
     assert!(duration_loss(&lasted.log(), &lasted, &mask).double_value(&[]).abs() < 1e-6, "0 where all is known");
-}
-
-#[test]
-fn references_that_match_have_less_contrast_left_than_strangers() {
-    let (_, voice) = voice(11);
-    let batch = batch(&[(3, 8, 1), (3, 8, 2), (3, 8, 3), (3, 8, 4)]);
-    let encoder = voice.reference.as_ref().unwrap();
-    let used = Tensor::from_slice(&[1f32, 1.0, 1.0, 0.0]);
-    let halves = batch.reference.narrow(1, 0, 5);
-    let same = Tensor::cat(&[&halves, &halves], 1);
-    let strangers = Tensor::cat(&[&halves, &halves.roll([1i64], [0i64])], 1);
-    let contrast = |reference: &Tensor| encoder.contrast(reference, &used, Kind::Float).double_value(&[]);
-    assert!(contrast(&same) < contrast(&strangers));
-    // What an unused slot holds does not matter.
-    let other = Tensor::cat(&[&same.narrow(0, 0, 3), &(same.narrow(0, 3, 1) * 5.0)], 0);
-    assert!((contrast(&same) - contrast(&other)).abs() < 1e-6);
 }
 
 #[test]
@@ -315,13 +345,13 @@ fn learnable() -> Batch {
 
 #[test]
 fn one_batch_can_be_learned_by_heart() {
-    let (store, voice) = voice_of(&config::Model { contrastive_weight: 0.0, ..tiny() }, 3);
+    let (store, voice) = voice(3);
     let batch = learnable();
     let parameters = torchx::named_parameters(&store).into_iter().map(|(_, tensor)| (tensor, false));
     let options = torchx::adamw::Options { lr: 5e-3, ..Default::default() };
     let mut optimizer = torchx::AdamW::new(parameters, options).unwrap();
     let mut history = Vec::new();
-    let draws: Vec<Draw> = (0..4).map(|_| Draw::new(&batch, 1, 0.0)).collect();
+    let draws: Vec<Draw> = (0..4).map(|_| Draw::new(&batch, 1, 0.7, 0.0)).collect();
     for step in 0..400 {
         optimizer.set_lr(5e-3 * (1.0 - step as f64 / 400.0)).unwrap();
         let loss = voice.losses_at(&batch, &draws[step % 4], true).total();
@@ -403,11 +433,15 @@ fn losses_and_gradients_on_the_gpu_equal_the_cpu() {
     let (gpu_store, gpu_voice) = on_gpu(&store);
     let batch = batch(&[(5, 13, 71), (30, 80, 72), (7, 7, 73)]);
     let gpu_batch = batch.copy_to(GPU);
-    let draw = Draw::new(&batch, 2, 0.3);
+    let draw = Draw::new(&batch, 2, 0.7, 0.3);
     let gpu_draw = Draw {
         frames: repeat(&gpu_batch.frames, 2),
         times: draw.times.to_device(GPU),
-        keep: draw.keep.to_device(GPU),
+        masks: ContextMasks {
+            context: draw.masks.context.as_ref().map(|mask| mask.to_device(GPU)),
+            content: draw.masks.content.to_device(GPU),
+        },
+        speech: draw.speech.to_device(GPU),
         noisy: draw.noisy.to_device(GPU),
         velocity: draw.velocity.to_device(GPU),
     };
@@ -428,7 +462,7 @@ fn gradients_on_the_gpu_are_the_same_every_time() {
     let (store, _) = voice(12);
     let (gpu_store, voice) = on_gpu(&store);
     let batch = batch(&[(30, 200, 74), (25, 180, 75), (7, 60, 76)]).copy_to(GPU);
-    let draw = Draw::new(&batch, 2, 0.3);
+    let draw = Draw::new(&batch, 2, 0.7, 0.3);
     let run = || collected(&gpu_store, || drop(voice.backward_at(&batch, &draw, &weight(1.0))));
     for ((name, one), (_, two)) in run().iter().zip(&run()) {
         assert_eq!(one, two, "{name}");
@@ -445,7 +479,7 @@ fn sizes_have_about_8_20_45_and_110_million_parameters() {
         let parameters = store.trainable_variables();
         parameters.iter().map(Tensor::numel).sum::<usize>() as f64 / 1e6
     };
-    for (size, millions) in [("tiny", 8.7), ("small", 21.5), ("normal", 46.3), ("big", 113.2)] {
+    for (size, millions) in [("tiny", 7.4), ("small", 18.9), ("normal", 41.4), ("big", 102.0)] {
         let found = count(size);
         assert!((found - millions).abs() < 0.1, "{size} has {found:.2} M");
     }

@@ -139,9 +139,9 @@ impl SpeechRequest {
             Some(Voice::Name(name) | Voice::Custom { id: name }) => name,
             None => voices::DEFAULT,
         };
-        let latents = app.voices.find(voice)?;
+        let prompt = app.voices.find(voice)?;
         let options = self.options(early)?;
-        Ok(Request { text: self.input, language: self.language, latents, options })
+        Ok(Request { text: self.input, language: self.language, prompt, options })
     }
 
     fn options(&self, early: bool) -> Result<Options, ApiError> {
@@ -150,6 +150,7 @@ impl SpeechRequest {
             steps: within("steps", self.steps, usual.sampling.steps, STEPS)?,
             temperature: within("temperature", self.temperature, usual.sampling.temperature, TEMPERATURE)?,
             guidance: within("guidance", self.guidance, usual.sampling.guidance, GUIDANCE)?,
+            ..usual.sampling
         };
         let speed = within("speed", self.speed, usual.speed, SPEED)?;
         Ok(Options { sampling, speed, seed: self.seed.map_or(usual.seed, u64::from), early })

@@ -32,9 +32,9 @@ pub async fn upload(State(app): State<Arc<AppState>>, headers: HeaderMap, body: 
         .map_err(|error| unread(&error))?;
     let (reply, heard) = oneshot::channel();
     app.send(WorkerRequest::Hear { recording, reply })?;
-    let latents =
+    let prompt =
         heard.await.map_err(|_| ApiError::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
-    Ok(json_response(&json!({ "id": app.voices.keep(latents), "object": "voice" })))
+    Ok(json_response(&json!({ "id": app.voices.keep(prompt), "object": "voice" })))
 }
 
 /// Forgets an uploaded voice.
@@ -48,7 +48,7 @@ fn allowed(app: &AppState) -> Result<(), ApiError> {
     let refuse = |message| Err(ApiError::new(StatusCode::FORBIDDEN, "uploads_off", message));
     match (app.settings.allow_uploads, app.clones) {
         (true, true) => Ok(()),
-        (true, false) => refuse("this model was trained without references, so it cannot take another's sound"),
+        (true, false) => refuse("this model was trained without `context_share`, so it cannot take another's sound"),
         (false, _) => refuse("this server takes no uploads"),
     }
 }

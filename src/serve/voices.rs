@@ -1,6 +1,7 @@
 //! Voices by name. A name from a request is looked up in this table and goes nowhere else: no path is made of it.
 
 use super::error::ApiError;
+use crate::checkpoint::voice::Prompt;
 use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
 use axum::http::StatusCode;
@@ -10,7 +11,6 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tch::Tensor;
 
 /// The checkpoint's own voice.
 pub const DEFAULT: &str = "default";
@@ -30,9 +30,9 @@ pub struct Voices {
 #[derive(Default)]
 struct Table {
     /// Voices of the folder, by file name without extension.
-    fixed: BTreeMap<String, Tensor>,
+    fixed: BTreeMap<String, Prompt>,
     /// Uploaded voices, each known only to whoever sent it; oldest first.
-    uploaded: VecDeque<(String, Tensor)>,
+    uploaded: VecDeque<(String, Prompt)>,
 }
 
 impl Voices {
@@ -42,10 +42,10 @@ impl Voices {
         let mut fixed = BTreeMap::new();
         for entry in fs::read_dir(folder).with_context(unread)? {
             let path = entry.with_context(unread)?.path();
-            let Some((name, latents)) = open(&path, voice).with_context(|| path.display().to_string())? else {
+            let Some((name, prompt)) = open(&path, voice).with_context(|| path.display().to_string())? else {
                 continue;
             };
-            if name == DEFAULT || fixed.insert(name.clone(), latents).is_some() {
+            if name == DEFAULT || fixed.insert(name.clone(), prompt).is_some() {
                 let fact = format!("{}: `{name}` is taken", path.display());
                 return Err(hinted(fact, "the file's name without extension names the voice"));
             }
@@ -53,12 +53,12 @@ impl Voices {
         Ok(Voices { table: Mutex::new(Table { fixed, uploaded: VecDeque::new() }) })
     }
 
-    /// Latents of a voice; none for the checkpoint's own.
-    pub fn find(&self, name: &str) -> Result<Option<Tensor>, ApiError> {
+    /// Prompt of a voice; none for the checkpoint's own.
+    pub fn find(&self, name: &str) -> Result<Option<Prompt>, ApiError> {
         let table = self.lock();
-        let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, latents)| latents);
-        if let Some(latents) = table.fixed.get(name).or_else(uploaded) {
-            return Ok(Some(latents.shallow_clone()));
+        let uploaded = || table.uploaded.iter().find(|(id, _)| id == name).map(|(_, prompt)| prompt);
+        if let Some(prompt) = table.fixed.get(name).or_else(uploaded) {
+            return Ok(Some(prompt.clone()));
         }
         if name == DEFAULT || OPENAI.contains(&name) {
             return Ok(None);
@@ -74,7 +74,7 @@ impl Voices {
     }
 
     /// Keeps an uploaded voice under a name that cannot be guessed, so that one client's voice is not another's.
-    pub fn keep(&self, latents: Tensor) -> String {
+    pub fn keep(&self, prompt: Prompt) -> String {
         // Two hashers, each with keys of its own from the system's randomness.
         let random = || RandomState::new().hash_one(0u8);
         let id = format!("upload-{:016x}{:016x}", random(), random());
@@ -82,7 +82,7 @@ impl Voices {
         if table.uploaded.len() == MOST_UPLOADS {
             table.uploaded.pop_front();
         }
-        table.uploaded.push_back((id.clone(), latents));
+        table.uploaded.push_back((id.clone(), prompt));
         id
     }
 
@@ -100,15 +100,15 @@ impl Voices {
     }
 }
 
-/// Name and latents of a file; none where it is neither voice nor recording.
-fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Tensor)>> {
+/// Name and prompt of a file; none where it is neither voice nor recording.
+fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Prompt)>> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|name| !name.starts_with('.'));
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
     let (Some(name), Some(extension)) = (name, extension) else { return Ok(None) };
-    let latents = match extension.as_str() {
+    let prompt = match extension.as_str() {
         "safetensors" => voice.voice(path)?,
-        other if RECORDINGS.contains(&other) => voice.hear(&[PathBuf::from(path)])?.latents,
+        other if RECORDINGS.contains(&other) => voice.prompt(&voice.hear(&[PathBuf::from(path)])?.voice),
         _ => return Ok(None),
     };
-    Ok(Some((name.to_owned(), latents)))
+    Ok(Some((name.to_owned(), prompt)))
 }

@@ -3,6 +3,7 @@
 
 use super::error::ApiError;
 use super::metrics::Metrics;
+use crate::checkpoint::voice::Prompt;
 use crate::synth::{Request, Synthesizer, Utterance};
 use anyhow::Result;
 use host::audio::Waveform;
@@ -12,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-use tch::Tensor;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Chunks that may wait for a client to take them. A request whose client takes none passes its turns.
@@ -25,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A request to the thread that owns the voice.
 pub enum WorkerRequest {
     Speak(SpeechJob),
-    Hear { recording: Waveform, reply: oneshot::Sender<Result<Tensor>> },
+    Hear { recording: Waveform, reply: oneshot::Sender<Result<Prompt>> },
 }
 
 /// A speech request that was accepted.
@@ -88,7 +88,7 @@ impl Worker {
             WorkerRequest::Speak(job) => queue.push_back(ActiveJob::new(job)),
             WorkerRequest::Hear { recording, reply } => {
                 let heard = crate::catch(|| self.voice.hear_wave(recording)).map_err(Into::into).flatten();
-                let _ = reply.send(heard); // a client that left does not want it
+                let _ = reply.send(heard.map(|voice| self.voice.prompt(&voice))); // a client that left does not want it
             }
         }
     }

@@ -12,16 +12,16 @@ mod utterance;
 pub use network::speak_tokens;
 pub use utterance::Utterance;
 
-use crate::checkpoint::voice::{self, Heard, Listener, VoiceFile};
+use crate::checkpoint::voice::{self, Geometry, Heard, Listener, Prompt, VoiceFile};
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::{MelExtractor, MelStats};
 use crate::model::{Sampling, Voice};
 use crate::vocoder::Vocoder;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
-use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
+use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
 use host::error::hinted;
 use host::text::Tokenizer;
 use network::{Clause, Network};
@@ -31,6 +31,8 @@ use tch::{Device, Kind, Tensor};
 
 /// Characters of a text that its language is told from.
 const LANGUAGE_SAMPLE: usize = 2000;
+/// Frames that an untrained voice is prompted with: some five seconds.
+const UNTRAINED_PROMPT: i64 = 430;
 
 /// How to speak.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (steps, temperature, guidance) = (DEFAULT_STEPS, DEFAULT_TEMPERATURE, DEFAULT_GUIDANCE);
-        let sampling = Sampling { steps, temperature, guidance };
+        let sampling = Sampling { steps, temperature, guidance, speaker_guidance: DEFAULT_SPEAKER_GUIDANCE };
         Options { sampling, speed: 1.0, seed: 0, early: false }
     }
 }
@@ -57,8 +59,8 @@ pub struct Request {
     pub text: String,
     /// A code or `auto`; without one, as the voice was trained.
     pub language: Option<String>,
-    /// Who speaks; without them the checkpoint's own voice does.
-    pub latents: Option<Tensor>,
+    /// Who speaks; without it the checkpoint's own voice does.
+    pub prompt: Option<Prompt>,
     pub options: Options,
 }
 
@@ -79,8 +81,8 @@ pub struct Synthesizer {
     tokenizer: Tokenizer,
     stats: MelStats,
     config: Config,
-    /// The checkpoint's own voice, where it clones, and the name of the weights.
-    own: Option<VoiceFile>,
+    /// The checkpoint's own voice, where it clones.
+    own: Option<Prompt>,
     device: Device,
     /// What may sound different here than where the voice was trained.
     note: Option<String>,
@@ -98,13 +100,10 @@ impl Synthesizer {
         let (voice, products) = torchx::with_products(|| checkpoint.voice(device, kind));
         let (store, voice) = voice?;
         network::narrow_weights(products, kind);
-        let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE));
-        let mut own = config.model.clones().then(own).transpose()?;
-        if let Some(own) = &mut own {
-            own.latents = own.latents.to_device(device);
-        }
-        let vocoder_backend = VocoderBackend::open(vocoder, config, kind, device)?;
         let stats = checkpoint.state.mel_stats;
+        let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE)).map(|own| own.prompt(&stats));
+        let own = config.model.clones().then(own).transpose()?;
+        let vocoder_backend = VocoderBackend::open(vocoder, config, kind, device)?;
         let network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
         Ok(Synthesizer {
             network,
@@ -136,15 +135,8 @@ impl Synthesizer {
             }
         }
         network::narrow_weights(products, kind);
-        let latents = |clones: bool| {
-            clones
-                .then(|| Tensor::randn([1, config.model.voice_latents, config.model.voice_dim], (Kind::Float, device)))
-        };
-        let own = latents(config.model.clones()).map(|latents| VoiceFile {
-            latents,
-            model: blake3::hash(b"untrained"),
-            seconds: None,
-        });
+        let speech = || Tensor::randn([UNTRAINED_PROMPT, config.model.n_mels], (Kind::Float, Device::Cpu));
+        let own = config.model.clones().then(|| Prompt::of(&speech()));
         let stats = MelStats { mean: -5.0, std: 2.0 };
         let vocoder_backend = VocoderBackend::Trained { vocoder, store: vocoder_store };
         let mut network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
@@ -154,10 +146,7 @@ impl Synthesizer {
 
     /// On a GPU, captures the sizes that most requests have, so that the first ones need not wait for it.
     pub fn warm_up(&mut self, options: &Options) -> Result<()> {
-        match (self.device.is_cuda(), &self.own) {
-            (true, own) => self.network.warm_up(own.as_ref().map(|own| own.latents.shallow_clone()), options),
-            (false, _) => Ok(()),
-        }
+        if self.device.is_cuda() { self.network.warm_up(self.own.as_ref(), options) } else { Ok(()) }
     }
 
     /// What may sound different here than where the voice was trained, or is slower than it could be.
@@ -192,16 +181,26 @@ impl Synthesizer {
         self.network.voice.clones()
     }
 
-    /// The voice of one speaker, from recordings of any words: what a request takes as `latents`.
+    /// The voice of one speaker, from recordings of any words.
     pub fn hear(&self, recordings: &[PathBuf]) -> Result<Heard> {
-        let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        crate::catch(|| tch::no_grad(|| listener.hear(recordings)))?
+        self.must_clone()?;
+        crate::catch(|| tch::no_grad(|| Listener::new(&self.config).hear(recordings)))?
     }
 
-    /// Latents of one recording that is in memory.
-    pub fn hear_wave(&self, wave: Waveform) -> Result<Tensor> {
-        let listener = Listener::new(&self.network.voice, &self.config, self.stats, self.device);
-        crate::catch(|| tch::no_grad(|| listener.hear_wave(wave)))?.map(|(latents, _)| latents)
+    /// The voice of one recording that is in memory.
+    pub fn hear_wave(&self, wave: Waveform) -> Result<VoiceFile> {
+        self.must_clone()?;
+        crate::catch(|| tch::no_grad(|| Listener::new(&self.config).hear_wave(wave)))?
+    }
+
+    /// What a request takes to sound like a voice of [`Self::hear`].
+    pub fn prompt(&self, voice: &VoiceFile) -> Prompt {
+        voice.prompt(&self.stats)
+    }
+
+    fn must_clone(&self) -> Result<()> {
+        ensure!(self.clones(), "this voice was trained without `context_share`, so it takes no other's sound");
+        Ok(())
     }
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.
@@ -211,18 +210,12 @@ impl Synthesizer {
         Ok(crate::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
     }
 
-    /// The voice of a file that was made with this model.
-    pub fn voice(&self, path: &Path) -> Result<Tensor> {
+    /// The voice of a file, made with any model whose frames are like this one's.
+    pub fn voice(&self, path: &Path) -> Result<Prompt> {
         let file = VoiceFile::read(path)?;
-        let own =
-            self.own.as_ref().context("this voice was trained without references, so it takes no other's sound")?;
-        file.belongs_to(own.model, path)?;
-        Ok(file.latents.to_device(self.device))
-    }
-
-    /// Fingerprint of the weights, which voice files of this model carry.
-    pub fn model(&self) -> Option<blake3::Hash> {
-        self.own.as_ref().map(|own| own.model)
+        self.must_clone()?;
+        file.fits(Geometry::of(&self.config), path)?;
+        Ok(self.prompt(&file))
     }
 
     /// Splits off and encodes the first clause. All errors of input are raised here.
@@ -234,9 +227,8 @@ impl Synthesizer {
         let number = spoken.iter().position(|known| known == language).ok_or_else(|| {
             hinted(format!("the voice does not speak `{language}`"), format!("it speaks {}", spoken.join(", ")))
         })?;
-        let own = || self.own.as_ref().map(|own| own.latents.shallow_clone());
-        let latents = request.latents.as_ref().map(Tensor::shallow_clone).or_else(own);
-        let mut utterance = Utterance::new(self, &request.text, (language, number), latents, request.options);
+        let prompt = request.prompt.as_ref().or(self.own.as_ref()).cloned();
+        let mut utterance = Utterance::new(self, &request.text, (language, number), prompt, request.options);
         utterance.prepare(self)?;
         ensure!(
             !utterance.is_done(),
@@ -282,8 +274,7 @@ impl Synthesizer {
             return;
         };
         copy(from, to);
-        let own = self.own.as_ref().map(|own| own.latents.to_device(other.device));
-        other.own.iter_mut().zip(own).for_each(|(into, latents)| into.latents = latents);
+        other.own = self.own.clone();
     }
 
     /// Characters that one clause may have: no more than clips that the voice learned from. A letter is about a phoneme.

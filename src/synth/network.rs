@@ -5,9 +5,10 @@
 
 use super::Options;
 use super::backend::VocoderBackend;
-use super::stages::{Key, Stages};
+use super::stages::{Decoded, Extent, Key, Stages};
+use crate::checkpoint::voice::Prompt;
 use crate::feed::{MelStats, Packed};
-use crate::model::Voice;
+use crate::model::{Branches, Voice};
 use anyhow::Result;
 use host::loader::{AxisTables, GAP, Span};
 use host::rng::Rng;
@@ -19,8 +20,8 @@ use tch::{Device, Kind, Tensor};
 const MOST_FRAMES_PER_TOKEN: f64 = 400.0;
 /// So is a clause: about 48 s. It bounds the memory of a pass.
 const MOST_FRAMES: f64 = 4096.0;
-/// More than this in one pass gains nothing, and costs memory: frames of all clauses together, and clauses.
-const PASS_FRAMES: usize = 24_576;
+/// More than this in one pass gains nothing, and costs memory: rows of the decoder for all clauses together, and clauses.
+const PASS_ROWS: usize = 49_152;
 const PASS_CLAUSES: usize = 128;
 /// Speech has some six frames a token; good enough to warm up with.
 const USUAL_FRAMES_PER_TOKEN: f64 = 6.0;
@@ -30,8 +31,8 @@ pub struct Clause {
     pub tokens: Vec<i32>,
     /// A number of the tokenizer's.
     pub language: usize,
-    /// `[1, voice_latents, voice_dim]`; where the voice clones, always there.
-    pub latents: Option<Tensor>,
+    /// Where the voice clones, always there.
+    pub prompt: Option<Prompt>,
     pub options: Options,
     /// Of its own noise: what else is in the pass changes nothing.
     pub seed: [u64; 2],
@@ -73,7 +74,7 @@ impl Network {
         for some in clauses.chunks(PASS_CLAUSES) {
             let (lasting, content) = self.plan(some)?;
             let mut waves: Vec<Vec<f32>> = some.iter().map(|_| Vec::new()).collect();
-            for pass in passes(some, &lasting) {
+            for pass in passes(some, &lasting, self.voice.n_mels() as usize) {
                 for (index, wave) in pass.iter().zip(self.sound(&pass, some, &lasting, &content)?) {
                     waves[*index] = wave;
                 }
@@ -84,13 +85,12 @@ impl Network {
     }
 
     /// Captures the sizes that most speech has, so that the first request need not wait for it.
-    pub fn warm_up(&mut self, latents: Option<Tensor>, options: &Options) -> Result<()> {
+    pub fn warm_up(&mut self, prompt: Option<&Prompt>, options: &Options) -> Result<()> {
         let given = self.frames_per_token.replace(USUAL_FRAMES_PER_TOKEN);
         // Each on a rung of its own, from one and a half seconds to seventeen.
         for tokens in [20, 30, 40, 60, 80, 120, 168, 240] {
-            let tokens = vec![1; tokens];
-            let latents = latents.as_ref().map(Tensor::shallow_clone);
-            let clause = Clause { tokens, language: 0, latents, options: *options, seed: [0, 0] };
+            let (tokens, prompt) = (vec![1; tokens], prompt.cloned());
+            let clause = Clause { tokens, language: 0, prompt, options: *options, seed: [0, 0] };
             // Once to set libraries up, once to capture.
             for _ in 0..2 {
                 self.speak(&[&clause])?;
@@ -120,15 +120,13 @@ impl Network {
             ints[tokens.start + span.start..][..span.len].copy_from_slice(&clause.tokens);
             ints[languages.start + index] = clause.language as i32;
         }
-        let mut inputs = vec![self.moved(&ints)];
-        inputs.extend(self.latents(clauses.iter().copied(), axis.capacity));
         let work = |inputs: &[Tensor]| {
             let text = axis.packed(&inputs[0]);
-            let (frames, content) =
-                self.voice.plan(&part(&inputs[0], &tokens), &part(&inputs[0], &languages), inputs.get(1), &text);
+            let (frames, content) = self.voice.plan(&part(&inputs[0], &tokens), &part(&inputs[0], &languages), &text);
             vec![frames, content]
         };
-        let outputs = self.stages.borrow_mut().run(axis.key(None), inputs, work)?;
+        let key = Key { axis: axis.extent(), decoded: None };
+        let outputs = self.stages.borrow_mut().run(key, vec![self.moved(&ints)], work)?;
         let expected: Vec<f32> = Vec::try_from(outputs[0].to_device(Device::Cpu).contiguous())?;
         let lasting = clauses.iter().zip(&axis.spans).map(|(clause, span)| {
             let expected = expected[span.range()].iter().map(|frames| f64::from(*frames));
@@ -146,32 +144,23 @@ impl Network {
         lasting: &[Lasting],
         content: &Tensor,
     ) -> Result<Vec<Vec<f32>>> {
-        let lens: Vec<usize> = pass.iter().map(|&index| lasting[index].total()).collect();
-        let axis = Room::new(&lens, self.sizes);
-        let mut token_of_frame = vec![0i32; axis.total];
-        let mut guidance = vec![1f32; axis.capacity];
-        let n_mels = self.voice.n_mels() as usize;
-        let mut noise = vec![0f32; axis.total * n_mels];
-        for (place, (&index, span)) in pass.iter().zip(&axis.spans).enumerate() {
-            let clause = clauses[index];
-            lasting[index].write(&mut token_of_frame[span.range()]);
-            guidance[place] = clause.options.sampling.guidance as f32;
-            let rows = &mut noise[span.start * n_mels..span.end() * n_mels];
-            normal(&clause.seed, clause.options.sampling.temperature as f32, rows);
-        }
-        let along = content.index_select(0, &self.moved(&token_of_frame));
-        let noise = Tensor::from_slice(&noise).view([-1, n_mels as i64]).to_device(self.device);
-        let mut inputs = vec![self.moved(&axis.tables()), along, noise, self.floats(&guidance)];
-        inputs.extend(self.latents(pass.iter().map(|&index| clauses[index]), axis.capacity));
-        let how = Manner::of(clauses[pass[0]]);
+        let spoken: Vec<(&Clause, &Lasting)> = pass.iter().map(|&index| (clauses[index], &lasting[index])).collect();
+        let laid = Laid::new(&spoken, self.voice.n_mels() as usize, self.voice.clones(), self.sizes);
+        let content = content.index_select(0, &self.moved(&laid.token_of_frame));
+        let mut inputs = vec![self.moved(&laid.frames.tables()), self.moved(&laid.ints), content];
+        inputs.extend([&laid.noise, &laid.masks].map(|values| self.floats(values)));
+        inputs.extend((!laid.context.is_empty()).then(|| self.floats(&laid.context)));
+        let steps = spoken[0].0.options.sampling.steps;
         let work = |inputs: &[Tensor]| {
-            let frames = axis.packed(&inputs[0]);
-            let guidance = how.guided.then_some(&inputs[3]);
-            let mel = self.voice.decode(&inputs[1], inputs.get(4), &frames, &inputs[2], how.steps, guidance);
+            let frames = laid.frames.packed(&inputs[0]);
+            let branches = laid.branches(&inputs[1], &inputs[4], inputs.get(5));
+            let mel = self.voice.decode(&inputs[2], &laid.by_band(&inputs[3]), steps, &branches);
             vec![self.vocoder_backend.packed(&self.stats.restore(&mel), &frames.mask)]
         };
-        let outputs = self.stages.borrow_mut().run(axis.key(Some((how.steps, how.guided))), inputs, work)?;
-        Ok(self.vocoder_backend.cut(&outputs[0], &axis.spans, self.hop_samples))
+        let decoded = Decoded { steps, branches: laid.count, rows: laid.rows.extent() };
+        let key = Key { axis: laid.frames.extent(), decoded: Some(decoded) };
+        let outputs = self.stages.borrow_mut().run(key, inputs, work)?;
+        Ok(self.vocoder_backend.cut(&outputs[0], &laid.frames.spans, self.hop_samples))
     }
 
     /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.
@@ -189,15 +178,6 @@ impl Network {
     fn floats(&self, values: &[f32]) -> Tensor {
         Tensor::from_slice(values).to_device(self.device)
     }
-
-    /// `[capacity, voice_latents, voice_dim]`, zeros where there is no clause.
-    fn latents<'a>(&self, clauses: impl Iterator<Item = &'a Clause>, capacity: usize) -> Option<Tensor> {
-        let each: Option<Vec<Tensor>> =
-            clauses.map(|clause| clause.latents.as_ref().map(Tensor::shallow_clone)).collect();
-        let each = each.filter(|_| self.voice.clones())?;
-        let missing = capacity as i64 - each.len() as i64;
-        Some(Tensor::cat(&each, 0).constant_pad_nd([0, 0, 0, 0, 0, missing]))
-    }
 }
 
 /// Keeps the weights of products (`torchx::with_products`) as what they are used as, so that no pass casts them again. The
@@ -208,62 +188,164 @@ pub fn narrow_weights(products: Vec<Tensor>, kind: Kind) {
     }
 }
 
-/// Normalised mel frames `[frames, n_mels]` of one utterance. `language` is a number of the tokenizer's.
+/// Normalised mel frames `[frames, n_mels]` of one utterance. `language` is a number of the tokenizer's; `prompt` is there
+/// where the voice clones.
 pub fn speak_tokens(
     voice: &Voice,
     tokens: &[i32],
     language: usize,
-    latents: Option<&Tensor>,
+    prompt: Option<Prompt>,
     options: &Options,
     device: Device,
 ) -> Tensor {
     let moved = |ints: &[i32]| Tensor::from_slice(ints).to_device(device);
+    let floats = |values: &[f32]| Tensor::from_slice(values).to_device(device);
     let text = Room::new(&[tokens.len()], Sizes::Close);
     let mut ids = tokens.to_vec();
     ids.resize(text.total, 0);
     let (expected, content) =
-        voice.plan(&moved(&ids), &moved(&[language as i32]), latents, &text.packed(&moved(&text.tables())));
+        voice.plan(&moved(&ids), &moved(&[language as i32]), &text.packed(&moved(&text.tables())));
     let expected: Vec<f64> = Vec::try_from(expected / options.speed).expect("one number a token");
     let lasting = Lasting { first_token: 0, frames: whole_frames(&expected[..tokens.len()]) };
-    let frames = Room::new(&[lasting.total()], Sizes::Close);
-    let mut token_of_frame = vec![0; frames.total];
-    lasting.write(&mut token_of_frame[..lasting.total()]);
-    let mut noise = vec![0f32; frames.total * voice.n_mels() as usize];
-    normal(&[options.seed, 0], options.sampling.temperature as f32, &mut noise);
-    let noise = Tensor::from_slice(&noise).view([-1, voice.n_mels()]).to_device(device);
-    let content = content.index_select(0, &moved(&token_of_frame));
-    let axis = frames.packed(&moved(&frames.tables()));
-    voice.decode(&content, latents, &axis, &noise, options.sampling.steps, None).narrow(0, 0, lasting.total() as i64)
+    let clause = Clause { tokens: tokens.to_vec(), language, prompt, options: *options, seed: [options.seed, 0] };
+    let laid = Laid::new(&[(&clause, &lasting)], voice.n_mels() as usize, voice.clones(), Sizes::Close);
+    let content = content.index_select(0, &moved(&laid.token_of_frame));
+    let context = (!laid.context.is_empty()).then(|| floats(&laid.context));
+    let branches = laid.branches(&moved(&laid.ints), &floats(&laid.masks), context.as_ref());
+    let mel = voice.decode(&content, &laid.by_band(&floats(&laid.noise)), options.sampling.steps, &branches);
+    mel.narrow(0, 0, lasting.total() as i64)
 }
 
-/// What one pass has in common.
-#[derive(Clone, Copy, PartialEq)]
-struct Manner {
-    steps: usize,
-    guided: bool,
+/// One way to condition the decoder on a clause; how much its velocity counts.
+struct Branch<'a> {
+    /// Frames in front, `[frames * n_mels]`.
+    prompt: &'a [f32],
+    content: bool,
+    weight: f64,
 }
 
-impl Manner {
-    fn of(clause: &Clause) -> Self {
-        let sampling = clause.options.sampling;
-        Manner { steps: sampling.steps, guided: sampling.guidance != 1.0 }
+impl Clause {
+    /// Each speaker of the prompt, then what guidance goes away from. Weights add up to 1.
+    fn branches(&self) -> Vec<Branch<'_>> {
+        let sampling = &self.options.sampling;
+        let parts = self.prompt.as_ref().map_or(&[][..], |prompt| &prompt.parts);
+        let (guidance, speaker) = (sampling.guidance, if parts.is_empty() { 0.0 } else { sampling.speaker_guidance });
+        let whole = guidance + speaker;
+        let mut branches: Vec<Branch> =
+            parts.iter().map(|(prompt, weight)| Branch { prompt, content: true, weight: whole * weight }).collect();
+        if parts.is_empty() {
+            branches.push(Branch { prompt: &[], content: true, weight: whole });
+        }
+        branches.extend((speaker != 0.0).then_some(Branch { prompt: &[], content: true, weight: -speaker }));
+        branches.extend((guidance != 1.0).then_some(Branch { prompt: &[], content: false, weight: 1.0 - guidance }));
+        branches
+    }
+
+    /// What clauses of one pass have in common: steps, and branches.
+    fn manner(&self) -> (usize, usize) {
+        (self.options.sampling.steps, self.branches().len())
     }
 }
 
-/// Clauses (by index) that go through the decoder together: of one kind, and no more than fit.
-fn passes(clauses: &[&Clause], lasting: &[Lasting]) -> Vec<Vec<usize>> {
-    let mut passes: Vec<(Manner, usize, Vec<usize>)> = Vec::new();
+/// Clauses (by index) that go through the decoder together: of one manner, and no more than fit.
+fn passes(clauses: &[&Clause], lasting: &[Lasting], n_mels: usize) -> Vec<Vec<usize>> {
+    let mut passes: Vec<((usize, usize), usize, Vec<usize>)> = Vec::new();
     for (index, clause) in clauses.iter().enumerate() {
-        let (kind, frames) = (Manner::of(clause), lasting[index].total() + GAP);
-        match passes.iter_mut().find(|(other, used, _)| *other == kind && used + frames <= PASS_FRAMES) {
+        let rows = |branch: &Branch| branch.prompt.len() / n_mels + lasting[index].total() + GAP;
+        let (manner, rows) = (clause.manner(), clause.branches().iter().map(rows).sum::<usize>());
+        match passes.iter_mut().find(|(other, used, _)| *other == manner && used + rows <= PASS_ROWS) {
             Some((_, used, pass)) => {
-                *used += frames;
+                *used += rows;
                 pass.push(index);
             }
-            None => passes.push((kind, frames, vec![index])),
+            None => passes.push((manner, rows, vec![index])),
         }
     }
     passes.into_iter().map(|(_, _, pass)| pass).collect()
+}
+
+/// Clauses of one pass laid out for the decoder: an axis of frames to speak, and one of rows with the frames of every
+/// branch, a prompt's in front of them.
+struct Laid {
+    frames: Room,
+    rows: Room,
+    /// Branches of each clause.
+    count: usize,
+    /// `[frames]`
+    token_of_frame: Vec<i32>,
+    /// `[frames, n_mels]`
+    noise: Vec<f32>,
+    /// Tables of the rows; `[rows]`, the frame of each; `[branches, frames]`, the row of each frame.
+    ints: Vec<i32>,
+    /// `[rows]`, where content is given; `[rows]`, where context is; `[branches, frames]`, weights.
+    masks: Vec<f32>,
+    /// `[rows, n_mels]`; empty where the voice does not clone.
+    context: Vec<f32>,
+    n_mels: usize,
+}
+
+impl Laid {
+    fn new(spoken: &[(&Clause, &Lasting)], n_mels: usize, clones: bool, sizes: Sizes) -> Self {
+        let branches: Vec<Vec<Branch>> = spoken.iter().map(|(clause, _)| clause.branches()).collect();
+        let lens: Vec<usize> = spoken.iter().map(|(_, lasting)| lasting.total()).collect();
+        let row_lens: Vec<usize> = branches
+            .iter()
+            .zip(&lens)
+            .flat_map(|(branches, len)| branches.iter().map(move |branch| branch.prompt.len() / n_mels + len))
+            .collect();
+        let (frames, rows, count) = (Room::new(&lens, sizes), Room::new(&row_lens, sizes), branches[0].len());
+        let mut token_of_frame = vec![0; frames.total];
+        let mut noise = vec![0f32; frames.total * n_mels];
+        let (mut frame_of_row, mut row_of_frame) = (vec![0i32; rows.total], vec![0i32; count * frames.total]);
+        let (mut content, mut given) = (vec![0f32; rows.total], vec![0f32; rows.total]);
+        let mut weights = vec![0f32; count * frames.total];
+        let mut context = vec![0f32; if clones { rows.total * n_mels } else { 0 }];
+        for (index, ((clause, lasting), span)) in spoken.iter().zip(&frames.spans).enumerate() {
+            lasting.write(&mut token_of_frame[span.range()]);
+            let values = &mut noise[span.start * n_mels..span.end() * n_mels];
+            normal(&clause.seed, clause.options.sampling.temperature as f32, values);
+            for (number, branch) in branches[index].iter().enumerate() {
+                let row = rows.spans[index * count + number];
+                let first = row.start + branch.prompt.len() / n_mels;
+                given[row.start..first].fill(1.0);
+                if !branch.prompt.is_empty() {
+                    context[row.start * n_mels..first * n_mels].copy_from_slice(branch.prompt);
+                }
+                content[first..row.end()].fill(f32::from(u8::from(branch.content)));
+                frame_of_row[first..row.end()].iter_mut().zip(span.start..).for_each(|(of, at)| *of = at as i32);
+                let own = number * frames.total + span.start..number * frames.total + span.end();
+                row_of_frame[own.clone()].iter_mut().zip(first..).for_each(|(of, at)| *of = at as i32);
+                weights[own].fill(branch.weight as f32);
+            }
+        }
+        let ints = [rows.tables(), frame_of_row, row_of_frame].concat();
+        let masks = [content, given, weights].concat();
+        Laid { frames, rows, count, token_of_frame, noise, ints, masks, context, n_mels }
+    }
+
+    /// `[rows or frames, n_mels]`
+    fn by_band(&self, values: &Tensor) -> Tensor {
+        values.view([-1, self.n_mels as i64])
+    }
+
+    /// From `ints`, `masks` and `context` on a device. Depends on sizes alone, never on what is spoken.
+    fn branches(&self, ints: &Tensor, masks: &Tensor, context: Option<&Tensor>) -> Branches {
+        let (rows, frames) = (self.rows.total as i64, self.frames.total as i64);
+        let [tables, frame_of_row, row_of_frame] = ints
+            .split_with_sizes([ints.size()[0] - rows - self.count as i64 * frames, rows, self.count as i64 * frames], 0)
+            .try_into()
+            .expect("three parts");
+        let [content, given, weights] =
+            masks.split_with_sizes([rows, rows, self.count as i64 * frames], 0).try_into().expect("three parts");
+        Branches {
+            rows: self.rows.packed(&tables),
+            frame_of_row,
+            content_mask: content.unsqueeze(1),
+            context: context.map(|mel| (self.by_band(mel), given.unsqueeze(1))),
+            row_of_frame: row_of_frame.view([-1, frames]),
+            weights: weights.view([-1, frames]),
+        }
+    }
 }
 
 /// How long each token of a clause lasts.
@@ -374,9 +456,8 @@ impl Room {
         Packed::of_tables(ints, &self.tables, self.tables.longest_segment)
     }
 
-    /// `decoded`: steps, and whether they are guided; none for text.
-    fn key(&self, decoded: Option<(usize, bool)>) -> Key {
-        Key { total: self.total, capacity: self.capacity, longest: self.longest, decoded }
+    fn extent(&self) -> Extent {
+        Extent { total: self.total, capacity: self.capacity, longest: self.longest }
     }
 }
 

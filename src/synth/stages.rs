@@ -11,11 +11,25 @@ const MOST_GRAPHS: usize = 96;
 /// Everything that the shapes of a stage follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
+    pub axis: Extent,
+    /// None for text.
+    pub decoded: Option<Decoded>,
+}
+
+/// Sizes of one packed axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
     pub total: usize,
     pub capacity: usize,
     pub longest: usize,
-    /// Steps along the flow, and whether they are guided; none for text.
-    pub decoded: Option<(usize, bool)>,
+}
+
+/// How frames are decoded: steps along the flow, branches of each frame, and the axis that the decoder works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Decoded {
+    pub steps: usize,
+    pub branches: usize,
+    pub rows: Extent,
 }
 
 /// Runs stages, and keeps their graphs.

@@ -9,7 +9,7 @@ fn config() -> Config {
     let model = &mut config.model;
     (model.text_dim, model.text_layers, model.text_heads) = (32, 2, 2);
     (model.decoder_dim, model.decoder_layers, model.decoder_heads) = (32, 3, 2);
-    (model.voice_dim, model.voice_latents, model.vocoder_dim, model.vocoder_layers) = (32, 3, 32, 2);
+    (model.vocoder_dim, model.vocoder_layers) = (32, 2);
     config
 }
 
@@ -35,7 +35,8 @@ fn mixed() -> Vec<Request> {
     .into();
     requests[0].options.seed = 7;
     requests[1].options.speed = 1.3;
-    requests[2].options.sampling.guidance = 2.0;
+    requests[2].options.sampling.guidance = 1.0;
+    requests[2].prompt = Some(prompt(50, 3));
     requests[3].options.sampling.steps = 3;
     requests
 }
@@ -92,6 +93,69 @@ fn weights_of_products_are_narrowed_and_no_others() {
         let narrow = name.ends_with("weight") && weight.dim() >= 2 && !other;
         assert_eq!(weight.kind(), if narrow { kind } else { Kind::Float }, "{name}");
     }
+}
+
+/// Some seconds of nobody's speech.
+fn prompt(frames: i64, seed: i64) -> Prompt {
+    tch::manual_seed(seed);
+    Prompt::of(&Tensor::randn([frames, 80], (Kind::Float, Device::Cpu)))
+}
+
+#[test]
+fn a_prompt_changes_how_and_not_how_long_it_is_spoken() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let speak = |prompt: Prompt| {
+        let request = Request { prompt: Some(prompt), ..request("The same words as before.") };
+        synthesizer.speak(&request).unwrap().samples
+    };
+    let (one, other, long) = (speak(prompt(31, 1)), speak(prompt(31, 2)), speak(prompt(200, 1)));
+    assert!(difference(&one, &other) > 1e-6, "who speaks is not heard");
+    // Only what is spoken comes back, however long the reference is.
+    assert_eq!(one.len(), long.len());
+    let frames = crate::synth::speak_tokens(
+        &synthesizer.network.voice,
+        &[1, 2, 3, 4],
+        0,
+        Some(prompt(31, 1)),
+        &Options::default(),
+        Device::Cpu,
+    );
+    assert!(frames.size()[0] < 30 && frames.size()[1] == 80, "{:?}", frames.size());
+}
+
+#[test]
+fn a_mix_lies_between_its_speakers() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let (ann, ben) = (prompt(40, 1), prompt(60, 2));
+    let mix =
+        |share: f64| Prompt { parts: vec![(ann.parts[0].0.clone(), 1.0 - share), (ben.parts[0].0.clone(), share)] };
+    // One Euler step is linear in the velocity, and so is the mel.
+    let mel = |prompt: &Prompt| {
+        let mut options = Options::default();
+        options.sampling.steps = 1;
+        let voice = &synthesizer.network.voice;
+        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, Some(prompt.clone()), &options, Device::Cpu)
+    };
+    let (ann, between, ben) = (mel(&ann), mel(&mix(0.25)), mel(&ben));
+    let error = (&ann * 0.75 + &ben * 0.25 - between).abs().max().double_value(&[]);
+    let apart = (ann - ben).abs().max().double_value(&[]);
+    assert!(error < 1e-6 && apart > 10.0 * error, "{error} off, {apart} apart");
+}
+
+#[test]
+fn guidance_by_the_speaker_goes_away_from_what_anybody_would_say() {
+    let synthesizer = synthesizer(Device::Cpu);
+    let mel = |guidance: f64, speaker_guidance: f64, prompt: Option<Prompt>| {
+        let mut options = Options::default();
+        options.sampling = Sampling { steps: 1, guidance, speaker_guidance, temperature: 0.0 };
+        let voice = &synthesizer.network.voice;
+        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, prompt, &options, Device::Cpu)
+    };
+    let who = || Some(prompt(40, 1));
+    let (whole, anybody, nothing) = (mel(1.0, 0.0, who()), mel(1.0, 0.0, None), mel(0.0, 0.0, None));
+    let wanted = &nothing + (&whole - &nothing) * 2.0 + (&whole - &anybody) * 0.5;
+    let error = (mel(2.0, 0.5, who()) - wanted).abs().max().double_value(&[]);
+    assert!(error < 1e-4, "{error}");
 }
 
 #[test]

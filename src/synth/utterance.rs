@@ -3,11 +3,11 @@
 use super::join::Join;
 use super::limiter::Limiter;
 use super::network::Clause;
+use super::voice::Prompt;
 use super::{Options, Synthesizer};
 use anyhow::Result;
 use host::text::{End, Splitter, normalize};
 use std::collections::{BTreeSet, VecDeque};
-use tch::Tensor;
 
 /// Unknown characters are named up to so many.
 const MOST_NAMED: usize = 20;
@@ -23,7 +23,7 @@ pub struct Utterance {
     splitter: Splitter,
     language: String,
     language_number: usize,
-    latents: Option<Tensor>,
+    prompt: Option<Prompt>,
     options: Options,
     /// Parts of a normalised piece that was too long.
     parts: VecDeque<(String, End)>,
@@ -43,7 +43,7 @@ impl Utterance {
         synthesizer: &Synthesizer,
         text: &str,
         (language, language_number): (&str, usize),
-        latents: Option<Tensor>,
+        prompt: Option<Prompt>,
         options: Options,
     ) -> Self {
         let rate_hz = synthesizer.rate_hz();
@@ -53,7 +53,7 @@ impl Utterance {
             splitter: Splitter::new(language, synthesizer.most_characters()),
             language: language.to_owned(),
             language_number,
-            latents,
+            prompt,
             options,
             parts: VecDeque::new(),
             next: None,
@@ -147,9 +147,8 @@ impl Utterance {
                 self.cut(&plain, end);
                 continue;
             }
-            let latents = self.latents.as_ref().map(Tensor::shallow_clone);
-            let seed = [self.options.seed, self.clauses];
-            let clause = Clause { tokens, language: self.language_number, latents, options: self.options, seed };
+            let (prompt, seed) = (self.prompt.clone(), [self.options.seed, self.clauses]);
+            let clause = Clause { tokens, language: self.language_number, prompt, options: self.options, seed };
             self.clauses += 1;
             self.next = Some((clause, end));
             return Ok(());

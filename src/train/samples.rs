@@ -2,6 +2,7 @@
 
 use super::metrics::MetricsWriter;
 use crate::checkpoint::RunState;
+use crate::checkpoint::voice::Prompt;
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Losses, Voice};
 use crate::picture::Picture;
@@ -66,10 +67,11 @@ impl Validation {
         let tokens = &layout.tables(&*host.block)[layout.tokens.clone()];
         let (text, frames) = (host.text_spans[0], host.frame_spans[0]);
         let recorded = batch.mel.narrow(0, 0, frames.len as i64);
-        let latents = voice.latents(&batch.reference.narrow(0, 0, 1));
+        // Its own first half is the reference.
+        let prompt = voice.clones().then(|| Prompt::of(&recorded.narrow(0, 0, (frames.len as i64 / 2).max(2))));
         let (language, options) = (batch.languages.int64_value(&[0]) as usize, synth::Options::default());
         let tokens = &tokens[text.range()];
-        let spoken = synth::speak_tokens(voice, tokens, language, latents.as_ref(), &options, self.device);
+        let spoken = synth::speak_tokens(voice, tokens, language, prompt, &options, self.device);
         metrics.image(
             "mel/recorded above, spoken below",
             step,

@@ -20,7 +20,7 @@ use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
 /// How a voice samples the frames that it predicts: in few steps, for each costs as much as a training step's forward pass.
-const PREDICTION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1.0 };
+const PREDICTION: Sampling = Sampling { steps: 4, temperature: 0.667, guidance: 1.0, speaker_guidance: 0.0 };
 /// Log-mel of silence.
 const SILENCE: f64 = -11.512925464970229;
 
@@ -78,7 +78,7 @@ impl MelPredictor {
     }
 }
 
-/// A run's config as training a vocoder needs it: its own learning rate and betas, and no references unless a voice needs
+/// A run's config as training a vocoder needs it: its own learning rate and betas, and no durations unless a voice needs
 /// them.
 pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) -> Config {
     // Frames must be those of the samples.
@@ -87,7 +87,7 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
     training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
     (training.beta1, training.beta2) = BETAS;
     match voice {
-        None => (config.model.reference_frames, config.data.durations) = (0, Durations::Search),
+        None => config.data.durations = Durations::Search,
         Some(checkpoint) => {
             let (dim, layers) = (config.model.vocoder_dim, config.model.vocoder_layers);
             config.model = checkpoint.config.model.clone();

@@ -4,17 +4,20 @@ use super::samples::Validation;
 use super::step::{Learner, Step};
 use super::{OutputFolder, RunOutcome, RunSpec, RunStart, note, run};
 use crate::checkpoint::voice::{self, VoiceFile};
-use crate::checkpoint::{RunState, load_matching_weights, weights_file};
+use crate::checkpoint::{RunState, load_matching_weights};
 use crate::feed::{Batch, Features, Purpose};
 use crate::model::{Losses, Voice};
 use crate::optimizer::ParameterGroup;
 use crate::run::{RunContext, activation_kind, batch_on, mel_stats};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use host::loader::plan;
 use std::path::Path;
 use std::sync::Arc;
-use tch::Tensor;
 use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+
+/// Seconds that a checkpoint's own voice should have.
+const OWN_VOICE_S: i64 = 4;
 
 impl Learner for Voice {
     fn loss_names(&self) -> &'static [&'static str] {
@@ -34,25 +37,39 @@ pub fn train(context: &RunContext, output: OutputFolder, start: RunStart) -> Res
             step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
         })
     });
-    let references = references(context, &state)?;
-    let own_voice = |step: &Step<Voice>, updates: u64, folder: &Path| {
-        let hear = || tch::no_grad(|| step.learner.latents(&references));
-        let Some(latents) = step.groups[0].with_average(updates, hear) else { return Ok(()) };
-        let model = voice::fingerprint(&weights_file(folder, step.groups[0].name))?;
-        VoiceFile { latents: voice::average(&latents), model, seconds: None }.write(&folder.join(voice::FILE))
+    let own = context.config.model.clones().then(|| representative(context, &state)).transpose()?;
+    let own_voice = |_: &Step<Voice>, _: u64, folder: &Path| match &own {
+        Some(own) => own.write(&folder.join(voice::FILE)),
+        None => Ok(()),
     };
     let spec = RunSpec { step, state, purpose: Purpose::Voice, extras: &own_voice, validate };
     run(context, output, start.resumed(), spec)
 }
 
-/// Slices of training clips; their mean voice is what a checkpoint speaks with where no other is asked for.
-fn references(context: &RunContext, state: &RunState) -> Result<Tensor> {
-    let RunContext { config, data, roles, .. } = context;
+/// Frames of a training clip, for a checkpoint to speak with where no other voice is asked for: of a batch the clip whose
+/// mean spectrum is nearest to all the others', and long enough if there is one.
+fn representative(context: &RunContext, state: &RunState) -> Result<VoiceFile> {
+    let RunContext { config, data, .. } = context;
+    let config = config.without_augmentation();
     let layout = Arc::new(data.train.layout(&data.budget));
-    let features = Features::new(config, layout, state.mel_stats, Purpose::Voice, roles.model)?;
+    let features = Features::new(&config, layout, state.mel_stats, Purpose::Voice, Device::Cpu)?;
     let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
     let (host, batch) = batch_on(&features, &data.train, &plans[0], 0)?;
-    Ok(batch.reference.narrow(0, 0, host.utterances() as i64))
+    let clips: Vec<Tensor> = host
+        .frame_spans
+        .iter()
+        .filter(|span| span.len > 0)
+        .map(|span| batch.mel.narrow(0, span.start as i64, span.len as i64))
+        .collect();
+    let spectra: Vec<Tensor> = clips.iter().map(|clip| clip.mean_dim([0i64].as_slice(), false, Kind::Float)).collect();
+    let centre = Tensor::stack(&spectra, 0).mean_dim([0i64].as_slice(), false, Kind::Float);
+    let distance = |spectrum: &Tensor| (spectrum - &centre).square().sum(Kind::Float).double_value(&[]);
+    let short = |clip: &Tensor| clip.size()[0] < config.data.sample_rate as i64 * OWN_VOICE_S / config.model.hop_length;
+    let nearest = clips.iter().zip(&spectra).min_by(|(clip, spectrum), (other, others)| {
+        short(clip).cmp(&short(other)).then(distance(spectrum).total_cmp(&distance(others)))
+    });
+    let (clip, _) = nearest.context("no clip of the first batch could be read")?;
+    Ok(VoiceFile::of(&state.mel_stats.restore(clip), &config))
 }
 
 /// The network and its state: fresh, as a checkpoint holds them, or with another run's weights.

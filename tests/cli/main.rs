@@ -11,7 +11,7 @@ mod tuning;
 
 /// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.
 const CONFIG: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
 training: {device: cpu, steps: 8, schedule: constant, warmup_steps: 2, learning_rate: 2e-3, log_step: 2, val_step: 4, save_step: 4}
 data: {batch_size: 4, num_workers: 2, val_split: 0.1}
 ";
@@ -458,7 +458,7 @@ fn a_text_that_cannot_be_read_to_its_end_takes_no_other_with_it() {
 }
 
 #[test]
-fn voices_are_made_mixed_and_belong_to_their_model() {
+fn voices_are_made_mixed_and_spoken_with_by_any_model_of_their_frames() {
     let bench = Bench::with_corpus();
     bench.train_ok("run", &["--steps", "2"]);
     let clips = files(&bench.path("corpus/wavs"));
@@ -468,7 +468,7 @@ fn voices_are_made_mixed_and_belong_to_their_model() {
     bench.ok(&["voice", "mix", "ann", "ben", "--weight", "0.3", "-o", "both"]);
     assert_eq!(bench.ok(&["voice", "list"]).lines().count(), 3);
     let info: serde_json::Value = serde_json::from_str(&bench.ok(&["voice", "info", "ann", "--json"])).unwrap();
-    assert!(info["seconds"].as_f64().unwrap() > 1.0 && info["model"].as_str().unwrap().len() == 64);
+    assert!(info["seconds"].as_f64().unwrap() > 1.0 && info["bands"] == 80.0, "{info}");
     let speak = |run: &str, who: &[&str]| {
         let args = [&["synth", "--checkpoint", run, "--steps", "1", "--text", "A fox.", "-o", "-"][..], who].concat();
         bench.run(&args)
@@ -477,8 +477,8 @@ fn voices_are_made_mixed_and_belong_to_their_model() {
     assert!(own != ann && ann != both && !ann.is_empty());
     assert!(speak("run", &["--reference", &clip(0), &clip(1)]).stdout == ann, "a file holds what recordings give");
     bench.train_ok("other", &["--steps", "4"]);
-    let refused = stderr(&speak("other", &["--voice", "ann"]));
-    assert!(refused.contains("a voice of model") && refused.contains("voice make"), "{refused}");
+    let other = speak("other", &["--voice", "ann"]);
+    assert!(other.status.success() && other.stdout != ann, "{}", stderr(&other));
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn references_and_checkpoints_that_are_no_good_are_told() {
         assert!(stderr(&output).contains("espeak-ng: not found"), "{}", stderr(&output));
     }
     let state = fs::read_to_string(folder.join("state.json")).unwrap();
-    fs::write(folder.join("state.json"), state.replace("\"format\": 3", "\"format\": 99")).unwrap();
+    fs::write(folder.join("state.json"), state.replace("\"format\": 4", "\"format\": 99")).unwrap();
     assert!(bench.error(speak).contains("checkpoint format 99"));
     fs::write(folder.join("state.json"), state).unwrap();
     let weights = folder.join("model.ema.safetensors");
@@ -556,7 +556,7 @@ fn answers_for_programs_are_json() {
 #[test]
 fn a_vocoder_learns_resumes_and_speaks() {
     let bench = Bench::with_corpus();
-    let small = CONFIG.replace("voice_dim: 32", "voice_dim: 32, vocoder_dim: 32, vocoder_layers: 1");
+    let small = CONFIG.replace("text_dim: 32", "text_dim: 32, vocoder_dim: 32, vocoder_layers: 1");
     let small = small.replace("batch_size: 4", "batch_size: 1").replace("val_split: 0.1", "val_split: 0");
     fs::write(bench.path("config.yaml"), small).unwrap();
     let train = ["train-vocoder", "--config", "config.yaml", "--train-data", "corpus", "--checkpoint-dir", "vocoder"];

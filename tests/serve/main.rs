@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// A network that trains in a second, on letters: espeak-ng may be missing.
 const CONFIG: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
 training: {device: cpu, steps: 2, log_step: 1, val_step: 100, save_step: 100}
 data: {tokenizer: characters, batch_size: 4, num_workers: 2, val_split: 0.1}
 ";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub const FOLDER: &str = "voices";
 const JSON: &str = "Print it as JSON";
 
-/// Make, list and mix voices: small files that say how a speaker sounds, for one model.
+/// Make, list and mix voices: small files with a stretch of somebody's speech to go on in.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,7 +21,7 @@ pub enum What {
         /// The model that shall speak: a checkpoint, or a folder of them
         #[arg(long, value_name = "DIR")]
         checkpoint: PathBuf,
-        /// WAV, FLAC, MP3 or OGG; several are averaged
+        /// WAV, FLAC, MP3 or OGG; several have equal shares
         #[arg(required = true, value_name = "RECORDING")]
         recordings: Vec<PathBuf>,
         /// File to write, or a name in `voices/` [default: named after the first recording]
@@ -47,7 +47,7 @@ pub enum What {
         #[arg(long, help = JSON)]
         json: bool,
     },
-    /// One between two others, of the same model
+    /// One between two others
     Mix {
         a: PathBuf,
         b: PathBuf,

@@ -1,6 +1,7 @@
 //! Many texts, each into a file of its own: as many at once as a pass holds, the next one begun where one ends.
 
 use super::{hear, options};
+use crate::checkpoint::voice::Prompt;
 use crate::commands::{stop_flag, voice};
 use crate::synth::{Request, Synthesizer, Utterance};
 use anyhow::{Context, Result, ensure};
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tch::Tensor;
 
 /// Texts that are sorted by length together: alike ones make full passes, and memory stays bounded.
 const WINDOW: usize = 512;
@@ -63,7 +63,7 @@ struct Tally {
 }
 
 /// Texts that cannot be spoken are told and counted; the rest are.
-pub fn run(args: &Args, synthesizer: &Synthesizer, speaker: Option<Tensor>) -> Result<ExitCode> {
+pub fn run(args: &Args, synthesizer: &Synthesizer, speaker: Option<Prompt>) -> Result<ExitCode> {
     let list = args.batch.as_deref().expect("only where there is a list");
     let folder = args.output.as_deref().unwrap_or(Path::new("spoken"));
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot be created", folder.display()))?;
@@ -130,9 +130,9 @@ fn count_lines(list: &Path) -> u64 {
 struct Batch<'a> {
     args: &'a Args,
     synthesizer: &'a Synthesizer,
-    speaker: Option<Tensor>,
+    speaker: Option<Prompt>,
     /// Voices and references that texts asked for.
-    speakers: HashMap<PathBuf, Tensor>,
+    speakers: HashMap<PathBuf, Prompt>,
     folder: &'a Path,
     list: &'a Path,
     lines: Box<dyn Iterator<Item = (usize, io::Result<String>)>>,
@@ -235,26 +235,26 @@ impl Batch<'_> {
         options.seed = job.seed.unwrap_or(options.seed);
         let (slowest, fastest) = (SPEED.start(), SPEED.end());
         ensure!(SPEED.contains(&options.speed), "speed {}: accepted are {slowest} to {fastest}", options.speed);
-        let latents = match job.voice.as_ref().or(job.reference.as_ref()) {
+        let prompt = match job.voice.as_ref().or(job.reference.as_ref()) {
             Some(path) => Some(self.speaker(path, job.voice.is_some())?),
-            None => self.speaker.as_ref().map(Tensor::shallow_clone),
+            None => self.speaker.clone(),
         };
-        Ok(Request { text: job.text, language: job.language.or(self.args.language.clone()), latents, options })
+        Ok(Request { text: job.text, language: job.language.or(self.args.language.clone()), prompt, options })
     }
 
-    fn speaker(&mut self, path: &Path, is_voice: bool) -> Result<Tensor> {
+    fn speaker(&mut self, path: &Path, is_voice: bool) -> Result<Prompt> {
         if let Some(known) = self.speakers.get(path) {
-            return Ok(known.shallow_clone());
+            return Ok(known.clone());
         }
-        let latents = match is_voice {
+        let prompt = match is_voice {
             true => self.synthesizer.voice(&voice::find(path))?,
             false => hear(self.synthesizer, &[path.to_path_buf()])?.expect("one recording was given"),
         };
         if self.speakers.len() >= MOST_SPEAKERS {
             self.speakers.clear();
         }
-        self.speakers.insert(path.to_path_buf(), latents.shallow_clone());
-        Ok(latents)
+        self.speakers.insert(path.to_path_buf(), prompt.clone());
+        Ok(prompt)
     }
 }
 

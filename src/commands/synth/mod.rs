@@ -4,6 +4,7 @@ mod batch;
 mod sink;
 
 use super::{speaking, stop_flag, voice};
+use crate::checkpoint::voice::Prompt;
 use crate::synth::{Options, Request, Synthesizer, Utterance};
 use anyhow::{Context, Result};
 use cli::synth::Args;
@@ -16,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use tch::Tensor;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
@@ -24,10 +24,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let text = args.batch.is_none().then(|| given_text(args)).transpose()?;
     let synthesizer = speaking::load(&args.model)?;
     synthesizer.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let latents = speaker(args, &synthesizer)?;
+    let prompt = speaker(args, &synthesizer)?;
     match text {
-        Some(text) => speak_one(args, &synthesizer, latents, text, began),
-        None => batch::run(args, &synthesizer, latents),
+        Some(text) => speak_one(args, &synthesizer, prompt, text, began),
+        None => batch::run(args, &synthesizer, prompt),
     }
 }
 
@@ -55,7 +55,7 @@ fn given_text(args: &Args) -> Result<String> {
 }
 
 /// Who the flags say shall speak.
-fn speaker(args: &Args, synthesizer: &Synthesizer) -> Result<Option<Tensor>> {
+fn speaker(args: &Args, synthesizer: &Synthesizer) -> Result<Option<Prompt>> {
     match &args.voice {
         Some(name) => synthesizer.voice(&voice::find(name)).map(Some),
         None => hear(synthesizer, &args.reference),
@@ -63,25 +63,25 @@ fn speaker(args: &Args, synthesizer: &Synthesizer) -> Result<Option<Tensor>> {
 }
 
 /// The voice of recordings, where there are any; what is to be said of them goes to stderr.
-fn hear(synthesizer: &Synthesizer, recordings: &[PathBuf]) -> Result<Option<Tensor>> {
+fn hear(synthesizer: &Synthesizer, recordings: &[PathBuf]) -> Result<Option<Prompt>> {
     if recordings.is_empty() {
         return Ok(None);
     }
     let heard = synthesizer.hear(recordings)?;
     heard.notes.iter().for_each(|note| say(format!("note: {note}")));
-    Ok(Some(heard.latents))
+    Ok(Some(synthesizer.prompt(&heard.voice)))
 }
 
 fn speak_one(
     args: &Args,
     synthesizer: &Synthesizer,
-    latents: Option<Tensor>,
+    prompt: Option<Prompt>,
     text: String,
     began: Instant,
 ) -> Result<ExitCode> {
     let output = args.output.as_deref().unwrap_or(Path::new("out.wav"));
     let start = Instant::now();
-    let request = Request { text, language: args.language.clone(), latents, options: options(args) };
+    let request = Request { text, language: args.language.clone(), prompt, options: options(args) };
     let mut utterance = synthesizer.begin(&request)?;
     drop(request);
     let mut sink = Sink::open(output, args.format, args.stream, synthesizer.rate_hz())?;

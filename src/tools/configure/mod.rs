@@ -195,7 +195,7 @@ mod tests {
     use tch::Device;
 
     const TINY: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2, voice_dim: 32}
+model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
 training: {device: cpu}
 data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characters}
 ";

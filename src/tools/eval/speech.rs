@@ -45,6 +45,7 @@ pub struct Speaking {
     pub steps: usize,
     pub temperature: f64,
     pub guidance: f64,
+    pub speaker_guidance: f64,
     pub seed: u64,
 }
 
@@ -56,9 +57,11 @@ impl SpeechSettings {
         };
         let speaking = match manner {
             SpeechMode::Copy => None,
-            SpeechMode::Speak(Options { sampling: Sampling { steps, temperature, guidance }, seed, .. }) => {
-                Some(Speaking { steps, temperature, guidance, seed })
-            }
+            SpeechMode::Speak(Options {
+                sampling: Sampling { steps, temperature, guidance, speaker_guidance },
+                seed,
+                ..
+            }) => Some(Speaking { steps, temperature, guidance, speaker_guidance, seed }),
         };
         let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
         Ok(SpeechSettings { voice, vocoder, device: format!("{device:?}"), speaking })
@@ -187,7 +190,7 @@ pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec
     let request = Request {
         text: case.utterance.text.clone(),
         language: case.utterance.language.clone(),
-        latents: heard.map(|heard| heard.latents),
+        prompt: heard.map(|heard| voice.prompt(&heard.voice)),
         options: *options,
     };
     let start = Instant::now();

@@ -1,7 +1,10 @@
 //! How speech is drawn from noise: flags of every command that speaks.
 
 use super::within;
-use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE, GUIDANCE, TEMPERATURE};
+use host::config::speaking::{
+    DEFAULT_GUIDANCE, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE, GUIDANCE, SPEAKER_GUIDANCE,
+    TEMPERATURE,
+};
 
 #[derive(clap::Args, Debug)]
 pub struct FlowFlags {
@@ -11,6 +14,9 @@ pub struct FlowFlags {
     /// Pull towards text and speaker: more is clearer and less varied; 1 is none, in half the time
     #[arg(long, default_value_t = DEFAULT_GUIDANCE, allow_negative_numbers = true, value_parser = within(GUIDANCE))]
     pub guidance: f64,
+    /// Pull towards the speaker alone: more is more like the reference; 0 is none, in two thirds of the time
+    #[arg(long, default_value_t = DEFAULT_SPEAKER_GUIDANCE, allow_negative_numbers = true, value_parser = within(SPEAKER_GUIDANCE))]
+    pub speaker_guidance: f64,
     /// Steps along the flow: more is finer and slower
     #[arg(long, default_value_t = DEFAULT_STEPS as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub steps: u64,

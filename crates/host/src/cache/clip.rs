@@ -115,12 +115,6 @@ impl Cache {
         ClipSegment::new(table.source(row), table.text(row), frames, tokens)
     }
 
-    /// Speaker and language of a clip, without touching its sound.
-    pub fn voice(&self, index: usize) -> (&str, &str) {
-        let (table, row) = (&self.files.table, self.rows[index] as usize);
-        (table.speaker(row), table.language(row))
-    }
-
     /// Length of a clip, without touching its sound.
     pub fn samples(&self, index: usize) -> usize {
         self.files.table.place(self.rows[index] as usize).samples as usize

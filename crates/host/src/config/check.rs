@@ -13,8 +13,8 @@ const HEAD_CHANNELS_MAX: i64 = 256;
 /// A rule that is broken: the keys that it is about, and what is wrong.
 type Finding = Option<(&'static [&'static str], Wrong)>;
 
-const RULES: [fn(&Config) -> Finding; 12] =
-    [text_heads, decoder_heads, voice_heads, hop, bands, band_edges, splits, durations, warmup, roles, device, caps];
+const RULES: [fn(&Config) -> Finding; 11] =
+    [text_heads, decoder_heads, hop, bands, band_edges, splits, durations, warmup, roles, device, caps];
 
 /// Every rule that is broken, but those about keys whose values were refused already.
 pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
@@ -44,12 +44,6 @@ fn heads(part: &str, dim: i64, heads: i64) -> Option<Wrong> {
     let fact = format!("`{part}_dim` {dim} does not suit `{part}_heads` {heads}");
     let accepted = format!("a multiple of {HEAD_CHANNELS_STEP} up to {HEAD_CHANNELS_MAX} per head");
     (!fits).then(|| Wrong::accepted(fact, accepted))
-}
-
-fn voice_heads(config: &Config) -> Finding {
-    let (dim, step) = (config.model.voice_dim, super::VOICE_HEAD_CHANNELS);
-    let wrong = || Wrong::accepted(format!("`voice_dim` is {dim}"), format!("a multiple of {step}"));
-    (dim % step != 0).then(|| (&["voice_dim"][..], wrong()))
 }
 
 fn hop(config: &Config) -> Finding {
@@ -144,7 +138,6 @@ mod tests {
             ("model:\n  text_heads: 7\n", "a.yaml:2: `text_dim` 320 does not suit `text_heads` 7"),
             ("model:\n  text_dim: 60\n  text_heads: 3\n", "a.yaml:3: `text_dim` 60 does not suit `text_heads` 3"),
             ("model: {decoder_heads: 1}", "accepted: a multiple of 8 up to 256 per head"),
-            ("model: {voice_dim: 100}", "`voice_dim` is 100; accepted: a multiple of 32"),
             ("model: {n_fft: 1000}", "`n_fft` is 1000; accepted: a power of two"),
             (
                 "model: {hop_length: 300}",

@@ -130,7 +130,7 @@ section! {
         augment_noise_snr_db: Option<f64>, in -20.0..=100.0;
         /// each utterance is spoken faster or slower by at most this share, such as 0.1
         augment_speed: f64 = 0.0, in 0.0..=0.5;
-        /// moves each utterance and its reference up or down by at most this much: more speakers
+        /// moves each utterance up or down by at most this much: more speakers
         augment_pitch_semitones: f64 = 0.0, in 0.0..=12.0;
         /// batches in an order that depends on the seed alone; false: ready ones overtake
         deterministic: bool = level(given) != OptimizationLevel::Experimental;

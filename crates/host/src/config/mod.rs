@@ -20,7 +20,7 @@ pub(crate) use data::is_language;
 pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind};
 pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
-pub use model::{GAP, Model, Size, VOICE_HEAD_CHANNELS};
+pub use model::{GAP, Model, Size};
 pub use reference::{defaults, reference};
 pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
 

@@ -4,9 +4,6 @@ use super::accept::{Accepts, above};
 use super::layer::Layer;
 use super::section::{choices, section};
 
-/// Channels of an attention head in the part that listens to references.
-pub const VOICE_HEAD_CHANNELS: i64 = 32;
-
 /// Frames or tokens between neighbours in a packed batch. Two frames are what an STFT window reaches beyond a clip (`n_fft / 2` is two
 /// hops); three is the reach of the widest convolution, kernel 7. At half the frame rate two are left, for kernel 5.
 pub const GAP: usize = 4;
@@ -55,26 +52,18 @@ section! {
         decoder_layers: i64 = by_size(given, [4, 7, 6, 9]), in 3..=128;
         /// attention heads of the decoder
         decoder_heads: i64 = by_size(given, [4, 5, 8, 10]), in 1..=128;
-        /// frames of another clip that say how a voice sounds; 0 is one voice, without cloning
-        reference_frames: i64 = 192, in 0..=2_000;
-        /// channels of the part that listens to references; a multiple of 32
-        voice_dim: i64 = by_size(given, [128, 192, 256, 384]), in 32..=8_192;
-        /// layers of the part that listens to references
-        voice_layers: i64 = 2, in 1..=128;
-        /// vectors that are made of a reference
-        voice_latents: i64 = 16, in 1..=1_024;
+        /// largest share of an utterance that the decoder gets as context for the rest, to clone; 0 is one voice
+        context_share: f64 = 0.7, in 0.0..=0.9;
         /// channels of the vocoder
         vocoder_dim: i64 = by_size(given, [256, 384, 384, 512]), in 8..=8_192;
         /// layers of the vocoder
         vocoder_layers: i64 = by_size(given, [6, 8, 8, 8]), in 1..=128;
         /// share of activations dropped while training
         dropout: f64 = 0.05, in 0.0..1.0;
-        /// share of utterances whose decoder gets no conditioning; guidance compares with it
+        /// share of utterances whose decoder gets neither text nor context; guidance compares with it
         condition_dropout: f64 = 0.1, in 0.0..1.0;
         /// points on the flow that each loaded utterance trains
         draws_per_item: i64 = 1, in 1..=64;
-        /// weight of a loss that tells the speakers of a batch apart; 0 does not compute it
-        contrastive_weight: f64 = 0.0, in 0.0..=1_000.0;
         /// recompute activations: less memory, about a third more time
         enable_gradient_checkpointing: bool;
     }
@@ -83,6 +72,6 @@ section! {
 impl Model {
     /// Whether voices come from reference clips.
     pub fn clones(&self) -> bool {
-        self.reference_frames > 0
+        self.context_share > 0.0
     }
 }

@@ -1,7 +1,7 @@
 //! Where the parts of a batch lie in its block of memory: one stretch, so that one copy takes it to a device.
 
 use super::block::Block;
-use super::layout::{AxisTables, Budget, GAP};
+use super::layout::{AxisTables, Budget};
 use std::ops::Range;
 
 /// Every section starts on a multiple of this: a cache line, and more than any device asks for.
@@ -24,12 +24,8 @@ pub struct BlockLayout {
     pub budget: Budget,
     pub kind: SoundKind,
     pub hop_samples: usize,
-    /// Frames of a reference, its gap not counted; 0: there are none.
-    pub reference_frames: usize,
     /// `[frames * hop]` samples or `[frames, n_mels]` mel values.
     pub sound: Section,
-    /// Samples or mel values of `[utterances, reference_frames + GAP]` frames, the gaps silent; empty without references.
-    pub reference: Section,
     /// All i32 tables, one after the other.
     pub tables: Section,
     /// Ranges of elements inside `tables`.
@@ -58,7 +54,7 @@ impl Section {
 
 impl BlockLayout {
     /// `aligned`: durations are known.
-    pub fn new(budget: &Budget, kind: SoundKind, hop_samples: usize, reference_frames: usize, aligned: bool) -> Self {
+    pub fn new(budget: &Budget, kind: SoundKind, hop_samples: usize, aligned: bool) -> Self {
         let Budget { frames, tokens, utterances, longest_frames, longest_tokens, .. } = *budget;
         let text = AxisTables::new(tokens, tokens, utterances, longest_tokens);
         let frame_tables = AxisTables::new(text.lens.end, frames, utterances, longest_frames);
@@ -66,21 +62,17 @@ impl BlockLayout {
         let source_lens = languages.end..languages.end + utterances;
         let token_of_frame = source_lens.end..source_lens.end + if aligned { frames } else { 0 };
         let frame_bytes = frame_bytes(kind, hop_samples);
-        let reference_bytes = if reference_frames == 0 { 0 } else { (reference_frames + GAP) * frame_bytes };
         let mut bytes = 0;
-        let [sound, reference, tables] =
-            [frames * frame_bytes, utterances * reference_bytes, token_of_frame.end * size_of::<i32>()].map(|len| {
-                let start_bytes = bytes;
-                bytes = (start_bytes + len).next_multiple_of(ALIGNMENT_BYTES);
-                Section { start_bytes, bytes: len }
-            });
+        let [sound, tables] = [frames * frame_bytes, token_of_frame.end * size_of::<i32>()].map(|len| {
+            let start_bytes = bytes;
+            bytes = (start_bytes + len).next_multiple_of(ALIGNMENT_BYTES);
+            Section { start_bytes, bytes: len }
+        });
         BlockLayout {
             budget: *budget,
             kind,
             hop_samples,
-            reference_frames,
             sound,
-            reference,
             tables,
             tokens: 0..tokens,
             text,
@@ -102,18 +94,16 @@ impl BlockLayout {
         bytemuck::cast_slice(&block.bytes()[self.tables.range()])
     }
 
-    /// The three sections, to be written; whatever lies between them is set to zero.
-    pub(super) fn split<'a>(&self, bytes: &'a mut [u8]) -> (&'a mut [u8], &'a mut [u8], &'a mut [i32]) {
+    /// The two sections, to be written; whatever lies behind each is set to zero.
+    pub(super) fn split<'a>(&self, bytes: &'a mut [u8]) -> (&'a mut [u8], &'a mut [i32]) {
         let bytes = &mut bytes[..self.bytes];
-        let (sound, rest) = bytes.split_at_mut(self.reference.start_bytes);
-        let (reference, tables) = rest.split_at_mut(self.tables.start_bytes - self.reference.start_bytes);
-        let sections = [(sound, self.sound), (reference, self.reference), (tables, self.tables)];
-        let [sound, reference, tables] = sections.map(|(bytes, section)| {
+        let (sound, tables) = bytes.split_at_mut(self.tables.start_bytes);
+        let [sound, tables] = [(sound, self.sound), (tables, self.tables)].map(|(bytes, section)| {
             let (used, between) = bytes.split_at_mut(section.bytes);
             between.fill(0);
             used
         });
-        (sound, reference, bytemuck::cast_slice_mut(tables))
+        (sound, bytemuck::cast_slice_mut(tables))
     }
 }
 

@@ -4,10 +4,9 @@ use super::batch::{BatchTiming, HostBatch};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
-use super::layout::{Budget, GAP, Length, Span};
+use super::layout::{Budget, Length, Span};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
-use super::speakers::Speakers;
 use super::stretch::stretch_durations;
 use crate::cache::durations::{ClipSegment, Durations};
 use crate::cache::{self, Cache, Clip, Failure};
@@ -27,8 +26,6 @@ use std::time::{Duration, Instant};
 pub struct ClipLimits {
     pub max: Length,
     pub long_clips: LongClips,
-    /// Frames of another clip of the same speaker beside every utterance; 0: none.
-    pub reference_frames: usize,
     /// Utterances are spoken faster or slower by at most this share.
     pub speed: f64,
 }
@@ -38,7 +35,6 @@ impl ClipLimits {
         ClipLimits {
             max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
             long_clips: config.data.long_clips,
-            reference_frames: config.model.reference_frames as usize,
             speed: config.data.augment_speed,
         }
     }
@@ -128,10 +124,8 @@ pub struct Dataset {
     /// In corpus order.
     pieces: Vec<Piece>,
     lengths: Vec<Length>,
-    speakers: Speakers,
     /// Codes, sorted.
     languages: Vec<String>,
-    reference_frames: usize,
     speed: f64,
     /// Durations of every piece, where batches shall tell which token a frame belongs to.
     durations: Option<Arc<Durations>>,
@@ -166,16 +160,11 @@ impl Dataset {
         for clip in 0..cache.len() {
             pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
         }
-        let mut used: Vec<u32> = pieces.iter().map(|piece| piece.clip).collect();
-        used.dedup();
-        let speakers = Speakers::new((0..cache.len()).map(|clip| cache.voice(clip).0), &used);
         let dataset = Dataset {
             lengths: pieces.iter().map(|piece| room(piece.length(), limits.speed)).collect(),
             pieces,
-            speakers,
             cache,
             languages: tokenizer.languages().to_vec(),
-            reference_frames: limits.reference_frames,
             speed: limits.speed,
             durations: None,
         };
@@ -209,7 +198,7 @@ impl Dataset {
     pub fn layout(&self, budget: &Budget) -> BlockLayout {
         let kind = self.cache.n_mels().map_or(SoundKind::Pcm, |n_mels| SoundKind::Mel { n_mels });
         let aligned = self.durations.is_some();
-        BlockLayout::new(budget, kind, self.cache.hop_samples(), self.reference_frames, aligned)
+        BlockLayout::new(budget, kind, self.cache.hop_samples(), aligned)
     }
 
     /// Seconds of speech in the whole set.
@@ -217,8 +206,8 @@ impl Dataset {
         self.lengths.iter().map(|l| l.frames * self.cache.hop_samples()).sum::<usize>() as f64 / f64::from(rate_hz)
     }
 
-    /// Lays the given clips into one batch. `draw`, (seed, epoch, batch), decides on references. Fails where a clip
-    /// turns out to be damaged.
+    /// Lays the given clips into one batch. `draw`, (seed, epoch, batch), decides on their speeds. Fails where a clip turns
+    /// out to be damaged.
     pub fn batch(
         &self,
         clips: &[usize],
@@ -255,7 +244,7 @@ impl Dataset {
         for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| without.contains(&(piece.clip as usize))) {
             (text_spans[index].len, frame_spans[index].len) = (0, 0);
         }
-        let (sound, reference, tables) = layout.split(bytes);
+        let (sound, tables) = layout.split(bytes);
         layout.text.fill(tables, &text_spans);
         layout.frames.fill(tables, &frame_spans);
         tables[layout.tokens.clone()].fill(0);
@@ -279,41 +268,7 @@ impl Dataset {
             })?;
         }
         sound.finish();
-        if layout.reference_frames > 0 {
-            self.lay_references(&pieces, &frame_spans, layout, reference, draw, without, hook)?;
-        }
         Ok((text_spans, frame_spans))
-    }
-
-    fn lay_references(
-        &self,
-        pieces: &[&Piece],
-        spans: &[Span],
-        layout: &BlockLayout,
-        bytes: &mut [u8],
-        draw: [u64; 3],
-        without: &HashSet<usize>,
-        hook: &Hook,
-    ) -> Result<(), BadClip> {
-        let frame_bytes = layout.frame_bytes();
-        let (slice, gap) = (layout.reference_frames * frame_bytes, GAP * frame_bytes);
-        for (index, room) in bytes.chunks_exact_mut(slice + gap).enumerate() {
-            let Some(piece) = pieces.get(index).filter(|_| spans[index].len > 0) else {
-                room.fill(0);
-                continue;
-            };
-            let mut rng = Rng::new(&[draw[0], draw[1], draw[2], index as u64]);
-            let own = piece.clip as usize;
-            let other = Some(self.speakers.another(own, &mut rng)).filter(|clip| !without.contains(clip));
-            let (into, silent) = room.split_at_mut(slice);
-            silent.fill(0);
-            self.attempt(other.unwrap_or(own), hook, |clip| {
-                let values = clip.sound.bytes();
-                let spare_frames = (values.len().saturating_sub(slice)) / frame_bytes;
-                repeat(values, rng.below(spare_frames + 1) * frame_bytes, into);
-            })?;
-        }
-        Ok(())
     }
 
     /// Does one clip's part of a batch. A damaged clip, or a panic, is that clip's fault and nobody else's.
@@ -375,17 +330,6 @@ fn pieces(cache: &Cache, index: usize, breaks: &[i32], max: Length) -> Result<Op
 fn part<'a>(bytes: &'a [u8], frames: &std::ops::Range<u32>, frame_bytes: usize) -> &'a [u8] {
     let end = (frames.end as usize * frame_bytes).min(bytes.len());
     &bytes[frames.start as usize * frame_bytes..end]
-}
-
-/// Fills `into` with `values` from `start` on, and from their beginning again where they end.
-fn repeat(values: &[u8], start: usize, into: &mut [u8]) {
-    assert!(!values.is_empty(), "a clip has samples");
-    let (mut at, mut done) = (start, 0);
-    while done < into.len() {
-        let count = (values.len() - at).min(into.len() - done);
-        into[done..done + count].copy_from_slice(&values[at..at + count]);
-        (at, done) = (0, done + count);
-    }
 }
 
 /// Writes a stretch from front to back: values where they belong, silence between them.

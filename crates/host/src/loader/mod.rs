@@ -10,7 +10,6 @@ mod packer;
 mod pieces;
 mod plans;
 mod position;
-mod speakers;
 mod stretch;
 #[cfg(test)]
 mod tests;

@@ -19,12 +19,8 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: ClipLimits = ClipLimits {
-    max: Length { frames: 100, tokens: 10 },
-    long_clips: LongClips::Refuse,
-    reference_frames: 24,
-    speed: 0.0,
-};
+const LIMITS: ClipLimits =
+    ClipLimits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, speed: 0.0 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
 fn speaker(clip: usize) -> &'static str {
@@ -136,7 +132,7 @@ fn sound_tokens_and_languages_lie_where_the_layout_says() {
         let (dataset, _) = Dataset::new(cache.clone(), &tokenizer, &LIMITS).unwrap();
         assert_eq!((dataset.lengths()[2].frames, dataset.languages()), (4800 / HOP + 1, tokenizer.languages()));
         let layout = dataset.layout(&Budget::packed(dataset.lengths(), 4));
-        for section in [layout.sound, layout.reference, layout.tables] {
+        for section in [layout.sound, layout.tables] {
             assert_eq!(section.start_bytes % 64, 0);
         }
         let clips = [2, 1];
@@ -155,39 +151,6 @@ fn sound_tokens_and_languages_lie_where_the_layout_says() {
         assert_eq!(layout.frames.read(tables), axis);
         assert_eq!((batch.utterances(), batch.speech_frames()), (2, 19 + 13));
     }
-}
-
-#[test]
-fn a_reference_is_a_stretch_of_another_clip_of_the_same_speaker() {
-    let (_dir, dataset) = dataset();
-    let layout = dataset.layout(&Budget::packed(dataset.lengths(), 12));
-    let clips: Vec<usize> = (0..CLIPS).collect();
-    let made = |draw| dataset.batch(&clips, &layout, Box::new(PlainBlock::new(layout.bytes)), draw).unwrap();
-    let batch = made([1, 0, 0]);
-    let stride = (24 + GAP) * layout.frame_bytes();
-    let (used, unused) = batch.block.bytes()[layout.reference.range()].split_at(CLIPS * stride);
-    for (clip, room) in used.chunks(stride).enumerate() {
-        let (slice, gap) = room.split_at(24 * layout.frame_bytes());
-        let others: Vec<usize> = clips.iter().copied().filter(|&c| c != clip && speaker(c) == speaker(clip)).collect();
-        let candidates = if others.is_empty() { vec![clip] } else { others };
-        assert!(candidates.into_iter().any(|other| is_stretch(slice, other)), "clip {clip}");
-        assert!(gap.iter().all(|&byte| byte == 0));
-    }
-    assert!(unused.iter().all(|&byte| byte == 0));
-    let references = |draw| made(draw).block.bytes()[layout.reference.range()].to_vec();
-    assert!(references([1, 0, 0]) == used.iter().chain(unused).copied().collect::<Vec<u8>>());
-    assert!(references([1, 0, 0]) != references([1, 0, 1]));
-}
-
-/// Whether these are the samples of a clip from some frame on, round and round if it is shorter.
-fn is_stretch(bytes: &[u8], clip: usize) -> bool {
-    let samples: &[i16] = bytemuck::cast_slice(bytes);
-    let whole: Vec<i16> = wave(clip).iter().map(|x| (x * 32767.0).round() as i16).collect();
-    let near = |a: i16, b: i16| a.abs_diff(b) <= 2; // the recording itself is in 16 bits
-    (0..whole.len() / HOP).any(|frame| {
-        let from = whole.iter().cycle().skip(frame * HOP);
-        samples.iter().zip(from).all(|(&a, &b)| near(a, b))
-    })
 }
 
 #[test]
@@ -321,7 +284,7 @@ fn memory_that_is_not_there_is_an_error() {
     }
 }
 
-/// The clip is silent wherever it should be, whether as utterance or as reference; everything else stays.
+/// The clip is silent wherever it should be; everything else stays.
 #[test]
 fn a_clip_that_panics_is_left_out_and_counted_once() {
     let hook = Hook::new(|moment| assert!(moment != Moment::OpenClip(4), "no such sound"));
@@ -417,8 +380,7 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits =
-                ClipLimits { max: Length { frames: 100, tokens: 14 }, long_clips, reference_frames: 0, speed: 0.0 };
+            let limits = ClipLimits { max: Length { frames: 100, tokens: 14 }, long_clips, speed: 0.0 };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
@@ -485,7 +447,7 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
     let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
     let max = Length { frames: 100, tokens: 14 };
-    let limits = ClipLimits { max, long_clips: LongClips::Split, reference_frames: 0, speed: 0.0 };
+    let limits = ClipLimits { max, long_clips: LongClips::Split, speed: 0.0 };
     let frozen = |speed: f64| {
         let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &ClipLimits { speed, ..limits }).unwrap();
         let wanted: Vec<_> = dataset.segments().collect();
