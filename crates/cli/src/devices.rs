@@ -1,6 +1,6 @@
 //! `myxtts devices`: the GPUs, the paths between them, and the CPU.
 
-use host::tools::devices::{self, Cpu, Gpu, Path, Pcie, Report};
+use host::tools::devices::{self, Cpu, Gpu, LinkPath, Pcie, Survey};
 use host::tools::report::counted;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,27 +17,27 @@ pub struct Args {
 
 /// A machine without GPUs is an answer, not a failure.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let report = devices::survey();
-    let text = if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { page(&report) };
+    let survey = devices::survey();
+    let text = if args.json { serde_json::to_string_pretty(&survey)? + "\n" } else { page(&survey) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn page(report: &Report) -> String {
-    let mut parts = vec![format!("CPU   {}\n", cpu(&report.cpu))];
-    let driver = report.driver.as_ref().map(|driver| {
+fn page(survey: &Survey) -> String {
+    let mut parts = vec![format!("CPU   {}\n", cpu(&survey.cpu))];
+    let driver = survey.driver.as_ref().map(|driver| {
         let cuda = driver.cuda.as_deref().unwrap_or("unknown");
-        format!("GPUs  {}, NVIDIA driver {}, CUDA up to {cuda}\n", report.gpus.len(), driver.version)
+        format!("GPUs  {}, NVIDIA driver {}, CUDA up to {cuda}\n", survey.gpus.len(), driver.version)
     });
-    match &report.reason {
+    match &survey.reason {
         Some(reason) => parts.push(format!("GPUs  none: {reason}\n      Training and synthesis run on the CPU.\n")),
         None => parts.extend(driver),
     }
-    if !report.gpus.is_empty() {
-        parts.push(format!("\n{}{}", columns(&gpu_rows(&report.gpus)), remarks(&report.gpus)));
+    if !survey.gpus.is_empty() {
+        parts.push(format!("\n{}{}", columns(&gpu_rows(&survey.gpus)), remarks(&survey.gpus)));
     }
-    if !report.links.is_empty() {
-        parts.push(format!("\nPaths between GPUs\n{}{}", columns(&link_rows(report)), legend(report)));
+    if !survey.links.is_empty() {
+        parts.push(format!("\nPaths between GPUs\n{}{}", columns(&link_rows(survey)), legend(survey)));
     }
     parts.concat()
 }
@@ -85,29 +85,25 @@ fn remarks(gpus: &[Gpu]) -> String {
     narrow.chain(rest).collect()
 }
 
-fn link_rows(report: &Report) -> Vec<Vec<String>> {
-    let names = || report.gpus.iter().map(|gpu| format!("GPU {}", gpu.index));
+fn link_rows(survey: &Survey) -> Vec<Vec<String>> {
+    let names = || survey.gpus.iter().map(|gpu| format!("GPU {}", gpu.index));
     let head = std::iter::once(String::new()).chain(names()).collect();
-    let rows = report.gpus.iter().map(|from| {
-        let cells = report.gpus.iter().map(|to| match from.index == to.index {
+    let rows = survey.gpus.iter().map(|from| {
+        let cells = survey.gpus.iter().map(|to| match from.index == to.index {
             true => "X".to_owned(),
-            false => path(report, from.index, to.index).map_or(UNKNOWN.to_owned(), code),
+            false => survey.link(from.index, to.index).map_or(UNKNOWN.to_owned(), |link| code(link.path)),
         });
         std::iter::once(format!("GPU {}", from.index)).chain(cells).collect()
     });
     std::iter::once(head).chain(rows).collect()
 }
 
-fn path(report: &Report, from: u32, to: u32) -> Option<Path> {
-    report.links.iter().find(|link| link.gpus == [from, to] || link.gpus == [to, from]).map(|link| link.path)
-}
-
-fn legend(report: &Report) -> String {
-    let present: BTreeSet<Path> = report.links.iter().map(|link| link.path).collect();
+fn legend(survey: &Survey) -> String {
+    let present: BTreeSet<LinkPath> = survey.links.iter().map(|link| link.path).collect();
     present.into_iter().map(|path| format!("  {:<4}  {}\n", code(path), path.meaning())).collect()
 }
 
-fn code(path: Path) -> String {
+fn code(path: LinkPath) -> String {
     format!("{path:?}").to_uppercase()
 }
 
@@ -154,8 +150,8 @@ mod tests {
         }
     }
 
-    fn two_gpus() -> Report {
-        Report {
+    fn two_gpus() -> Survey {
+        Survey {
             cpu: Cpu {
                 name: Some("AMD Ryzen 9 7950X".to_owned()),
                 cores: Some(32),
@@ -164,7 +160,7 @@ mod tests {
             },
             driver: Some(Driver { version: "580.65.06".to_owned(), cuda: Some("13.0".to_owned()) }),
             gpus: vec![gpu(0, 16, 1), gpu(1, 8, 4)],
-            links: vec![Link { gpus: [0, 1], path: Path::Phb, meaning: Path::Phb.meaning() }],
+            links: vec![Link { gpus: [0, 1], path: LinkPath::Phb, meaning: LinkPath::Phb.meaning() }],
             reason: None,
         }
     }
@@ -193,25 +189,25 @@ Paths between GPUs
     #[test]
     fn a_gpu_that_tells_nothing_is_still_listed() {
         let lost = Gpu { index: 2, name: "not readable: gpu is lost".to_owned(), ..Gpu::default() };
-        let mut report = two_gpus();
-        report.gpus.push(lost);
-        let page = page(&report);
+        let mut survey = two_gpus();
+        survey.gpus.push(lost);
+        let page = page(&survey);
         assert!(page.contains("not readable: gpu is lost          -     -     -     -"), "{page}");
         assert!(page.contains("  GPU 2  -      -      X\n"), "{page}");
     }
 
     #[test]
     fn without_a_driver_the_page_says_so() {
-        let report = Report { reason: Some("no NVIDIA driver".to_owned()), ..Report::default() };
-        let page = page(&report);
+        let survey = Survey { reason: Some("no NVIDIA driver".to_owned()), ..Survey::default() };
+        let page = page(&survey);
         assert!(page.contains("GPUs  none: no NVIDIA driver\n") && page.contains("run on the CPU"), "{page}");
         assert!(!page.contains("Paths"));
     }
 
     #[test]
     fn json_has_an_empty_list_and_the_reason() {
-        let report = Report { reason: Some("no NVIDIA driver".to_owned()), ..Report::default() };
-        let json = serde_json::to_value(&report).unwrap();
+        let survey = Survey { reason: Some("no NVIDIA driver".to_owned()), ..Survey::default() };
+        let json = serde_json::to_value(&survey).unwrap();
         assert_eq!((&json["gpus"], &json["reason"]), (&serde_json::json!([]), &serde_json::json!("no NVIDIA driver")));
         let json = serde_json::to_value(two_gpus()).unwrap();
         assert_eq!(json["links"][0]["path"], "PHB");

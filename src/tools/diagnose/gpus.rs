@@ -1,7 +1,7 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
 use host::machine::MIB;
-use host::tools::devices::{self, Gpu, Path, Report as Survey};
+use host::tools::devices::{self, Gpu, LinkPath as Path, Survey};
 use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use std::cell::OnceCell;
 use std::{env, fs};
 
-/// A figure that the driver or the system does not tell is `None`.
+/// What this machine computes with. A figure that the driver or the system does not tell is `None`.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct Survey {
     pub cpu: Cpu,
     pub driver: Option<Driver>,
     /// By PCI address, the order of `nvidia-smi` and of `--data-gpu` and `--model-gpu`.
@@ -23,7 +23,7 @@ pub struct Report {
     pub reason: Option<String>,
 }
 
-impl Report {
+impl Survey {
     /// The path between two GPUs, in either order.
     pub fn link(&self, a: u32, b: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.gpus == [a, b] || link.gpus == [b, a])
@@ -74,7 +74,7 @@ pub struct Pcie {
 #[derive(Debug, Serialize)]
 pub struct Link {
     pub gpus: [u32; 2],
-    pub path: Path,
+    pub path: LinkPath,
     /// How `path` does for copying batches, in words.
     pub meaning: &'static str,
 }
@@ -82,7 +82,7 @@ pub struct Link {
 /// The longest stretch between two GPUs, under the names of `nvidia-smi topo -m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Path {
+pub enum LinkPath {
     /// NVLink, which `nvidia-smi` shows as NV1, NV2 … by the number of links.
     Nv,
     Psb,
@@ -93,7 +93,7 @@ pub enum Path {
     Sys,
 }
 
-impl Path {
+impl LinkPath {
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Nv => "over NVLink: the fastest copies",
@@ -107,7 +107,7 @@ impl Path {
     }
 }
 
-impl From<TopologyLevel> for Path {
+impl From<TopologyLevel> for LinkPath {
     fn from(level: TopologyLevel) -> Self {
         match level {
             TopologyLevel::Internal => Self::Psb,
@@ -125,7 +125,7 @@ impl From<TopologyLevel> for Path {
 pub struct CudaGpu {
     /// Its number for CUDA.
     pub index: usize,
-    /// Its number for the driver, which [`Report`] uses; an instance of a GPU (MIG) has none.
+    /// Its number for the driver, which [`Survey`] uses; an instance of a GPU (MIG) has none.
     pub driver_index: Option<u32>,
     pub name: String,
     pub total_mib: u64,
@@ -141,10 +141,6 @@ pub struct DriverGpus(OnceCell<Result<Vec<CudaGpu>, String>>);
 impl DriverGpus {
     pub fn get(&self, index: usize) -> Option<&CudaGpu> {
         self.all().ok()?.get(index)
-    }
-
-    pub fn len(&self) -> usize {
-        self.all().map_or(0, <[CudaGpu]>::len)
     }
 
     fn all(&self) -> Result<&[CudaGpu], &str> {
@@ -235,20 +231,20 @@ fn cuda_gpu(nvml: &Nvml, index: usize, visible: &Visible) -> Result<CudaGpu, Nvm
 }
 
 /// Asks the system and the driver.
-pub fn survey() -> Report {
+pub fn survey() -> Survey {
     let gpus = Nvml::init().and_then(|nvml| survey_gpus(&nvml));
-    let report = gpus.unwrap_or_else(|e| Report { reason: Some(no_gpu(&e)), ..Report::default() });
-    Report { cpu: survey_cpu(), ..report }
+    let report = gpus.unwrap_or_else(|e| Survey { reason: Some(no_gpu(&e)), ..Survey::default() });
+    Survey { cpu: survey_cpu(), ..report }
 }
 
-fn survey_gpus(nvml: &Nvml) -> Result<Report, NvmlError> {
+fn survey_gpus(nvml: &Nvml) -> Result<Survey, NvmlError> {
     let version = nvml.sys_driver_version()?;
     let cuda = nvml.sys_cuda_driver_version().ok();
     let cuda = cuda.map(|v| format!("{}.{}", cuda_driver_version_major(v), cuda_driver_version_minor(v)));
     let devices: Vec<_> = (0..nvml.device_count()?).map(|index| (index, nvml.device_by_index(index))).collect();
     let gpus: Vec<Gpu> = devices.iter().map(|(index, device)| gpu(*index, device)).collect();
     let reason = gpus.is_empty().then(|| format!("NVIDIA driver {version} is running, but finds no GPU"));
-    Ok(Report { driver: Some(Driver { version, cuda }), links: links(&devices), gpus, reason, ..Report::default() })
+    Ok(Survey { driver: Some(Driver { version, cuda }), links: links(&devices), gpus, reason, ..Survey::default() })
 }
 
 /// A GPU that cannot be opened (it fell off the bus, or access is denied) stays in the list under its index.
@@ -290,11 +286,11 @@ fn links(devices: &[(u32, Result<Device, NvmlError>)]) -> Vec<Link> {
         .collect()
 }
 
-fn path(first: &Device, second: &Device) -> Option<Path> {
+fn path(first: &Device, second: &Device) -> Option<LinkPath> {
     if matches!(first.p2p_status(second, P2pCapabilitiesIndex::NvLink), Ok(P2pStatus::Ok)) {
-        return Some(Path::Nv);
+        return Some(LinkPath::Nv);
     }
-    first.nvml().topology_common_ancestor(first, second).ok().map(Path::from)
+    first.nvml().topology_common_ancestor(first, second).ok().map(LinkPath::from)
 }
 
 fn survey_cpu() -> Cpu {

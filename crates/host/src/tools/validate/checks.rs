@@ -4,7 +4,7 @@
 use super::facts::Facts;
 use super::{estimate, problem};
 use crate::config::{CacheContent, Config, DataDevice, Precision};
-use crate::tools::devices::{CudaGpu, Path as Link};
+use crate::tools::devices::{CudaGpu, LinkPath};
 use crate::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
 
@@ -230,8 +230,8 @@ fn two_devices(config: &Config, facts: &Facts) -> Option<Finding> {
             .then(|| Finding::good("idle-gpus", fact + ": `myxtts configure` says whether one would help"));
     }
     match placement.link {
-        Some(Link::Sys) => {
-            let fact = format!("GPU {} and GPU {}: {}", data.index, model.index, Link::Sys.meaning());
+        Some(LinkPath::Sys) => {
+            let fact = format!("GPU {} and GPU {}: {}", data.index, model.index, LinkPath::Sys.meaning());
             warning("gpu-link", fact, "name two GPUs of one NUMA node: `myxtts devices` shows which")
         }
         Some(link) => good("gpu-link", format!("GPU {} to GPU {}: {}", data.index, model.index, link.meaning())),
@@ -350,7 +350,7 @@ mod tests {
     fn facts(data: Option<CudaGpu>, model: Option<CudaGpu>) -> Facts {
         Facts {
             cores: 8,
-            placement: Ok(Placement { data, model, gpus: 2, link: Some(Link::Phb) }),
+            placement: Ok(Placement { data, model, gpus: 2, link: Some(LinkPath::Phb) }),
             room: Room { dir: "/cache".into(), writable: Ok(()), free_bytes: Some(10 << 30) },
             speech: Ok(Speech {
                 clips: 600,

@@ -2,13 +2,14 @@
 
 use crate::audio;
 use crate::cache::{self, FeatureSettings};
-use crate::config::{Config, devices};
+use crate::config::Config;
+use crate::config::devices::{self, Gpus};
 use crate::corpus::{self, Utterance};
 use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
 use crate::loader::{COPIES_IN_FLIGHT, plan};
 use crate::simulate::Hook;
-use crate::tools::devices::{CudaGpu, DriverGpus, Path as Link, survey};
+use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, survey};
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub struct Placement {
     /// GPUs that a run on this machine could use; 0 where it asks for none.
     pub gpus: usize,
     /// Path between the two, where they differ and the driver tells.
-    pub link: Option<Link>,
+    pub link: Option<LinkPath>,
 }
 
 /// Where features go.
@@ -98,7 +99,7 @@ fn placement(config: &Config) -> Result<Placement> {
     let (data, model) = (roles.data.and_then(|gpu| gpus.get(gpu)), roles.model.and_then(|gpu| gpus.get(gpu)));
     let pair = data.zip(model).filter(|(data, model)| data.index != model.index);
     let link = pair.and_then(|(data, model)| Some(survey().link(data.driver_index?, model.driver_index?)?.path));
-    let count = if data.or(model).is_some() { gpus.len() } else { 0 };
+    let count = if data.or(model).is_some() { gpus.count()? } else { 0 };
     Ok(Placement { data: data.cloned(), model: model.cloned(), gpus: count, link })
 }
 
