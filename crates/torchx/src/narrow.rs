@@ -94,7 +94,7 @@ mod tests {
     }
 
     /// A gradient in one piece, one that is not, and one that comes twice.
-    fn squares(weights: &[Tensor], x: &Tensor) -> Tensor {
+    fn loss(weights: &[Tensor], x: &Tensor) -> Tensor {
         let narrow = |i: usize| narrowed(&weights[i], Kind::BFloat16);
         let y = x.matmul(&narrow(0)).matmul(&narrow(1).transpose(0, 1)) * narrow(2);
         (y + narrow(2)).square().sum(Kind::Float)
@@ -105,7 +105,7 @@ mod tests {
         let weights = [drawn(&[4, 6]), drawn(&[5, 6]), drawn(&[5]), drawn(&[3])];
         let x = drawn(&[7, 4]).detach().to_kind(Kind::BFloat16);
         let learn = || {
-            let loss = squares(&weights, &x);
+            let loss = loss(&weights, &x);
             loss.backward();
             let taken: Vec<Tensor> = weights.iter().map(|weight| weight.grad().copy()).collect();
             weights.iter().for_each(|weight| weight.shallow_clone().zero_grad());
