@@ -9,10 +9,7 @@ use host::dataset::{self, KnownTokenizer};
 use host::simulate::{Delay, Delays};
 use host::tools::report::Finding;
 use indicatif::ProgressBar;
-use myxtts::feed::{Caps, Roles};
-use myxtts::run::{RunContext, delaying};
-use myxtts::tools::measure::{self, RunMeasurement};
-use myxtts::tools::verdict::{of_error, verdict};
+use myxtts::internal::{Caps, Roles, RunContext, RunMeasurement, UNWATCHED, delaying, measure, of_error, verdict};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -251,9 +248,18 @@ impl Bench {
         let caps = Caps::apply(&config.training, roles).unwrap();
         let hook = delaying(delays, roles.model).unwrap();
         let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop, &hook).unwrap();
-        let context =
-            RunContext { config: &config, data: &data, roles, caps, bar: &bar, stop: &stop, began, hook: &hook };
-        let measured = measure::run(&context, plant.steps);
+        let context = RunContext {
+            config: &config,
+            data: &data,
+            roles,
+            caps,
+            bar: &bar,
+            stop: &stop,
+            began,
+            hook: &hook,
+            watch: UNWATCHED,
+        };
+        let measured = measure(&context, plant.steps);
         measured.map_err(|error| of_error(&error).unwrap())
     }
 

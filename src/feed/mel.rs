@@ -57,10 +57,6 @@ impl MelExtractor {
     pub fn device(&self) -> Device {
         self.window.device()
     }
-
-    pub fn n_mels(&self) -> i64 {
-        self.filters.size()[1]
-    }
 }
 
 /// The mel filters of a voice, `[n_mels, bins]`, on the CPU.

@@ -16,7 +16,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, Sound};
+pub use batch::Batch;
 pub use block::{allocate, block_tensor};
 pub use caps::{Caps, Role};
 pub use event::{Event, Interval};
@@ -26,4 +26,3 @@ pub use packed::Packed;
 pub use producer::{Delivery, Producer, Trace};
 pub use ring::{Feed, FeedReading, FeedTimes, OnDataDevice};
 pub use roles::{Roles, name};
-pub use route::Route;

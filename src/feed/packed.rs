@@ -1,6 +1,8 @@
 //! One axis of a packed batch as tensors: where utterances lie, for attention, convolutions and means.
 
-use host::loader::{Axis, AxisTables};
+#[cfg(test)]
+use host::loader::Axis;
+use host::loader::AxisTables;
 use std::ops::Range;
 use tch::{Kind, Tensor};
 
@@ -23,6 +25,7 @@ pub struct Packed {
 
 impl Packed {
     /// Tables of an axis as tensors; `moved` takes a host tensor to the device.
+    #[cfg(test)]
     pub fn new(axis: &Axis, moved: impl Fn(Tensor) -> Tensor) -> Self {
         let ints = |values: &[i32]| moved(Tensor::from_slice(values));
         let owner = ints(&axis.owner);
@@ -54,10 +57,6 @@ impl Packed {
 
     pub fn len(&self) -> i64 {
         self.owner.size()[0]
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     pub fn capacity(&self) -> i64 {

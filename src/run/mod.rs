@@ -2,9 +2,11 @@
 
 mod batches;
 mod delays;
+mod progress;
 
 pub use batches::{batch_on, means_over, mel_stats};
 pub use delays::delaying;
+pub use progress::{MemoryUsage, Progress};
 
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
 use anyhow::Result;
@@ -31,7 +33,12 @@ pub struct RunContext<'a> {
     pub began: Instant,
     /// What every stage of the run calls at its moments.
     pub hook: &'a Hook,
+    /// Gets the figures of the run whenever they are logged.
+    pub watch: &'a dyn Fn(&Progress),
 }
+
+/// A run that nobody but its log watches.
+pub const UNWATCHED: &dyn Fn(&Progress) = &|_| ();
 
 impl RunContext<'_> {
     /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.

@@ -68,10 +68,7 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Spoken {
     pub samples: Vec<f32>,
-    /// Highest level; 1 is full scale.
-    pub peak: f32,
-    /// Decibels by which the loudest moment was turned down to keep it from clipping.
-    pub limited_db: f32,
+    /// What the voice could not say as it was asked to.
     pub notes: Vec<String>,
 }
 
@@ -255,8 +252,7 @@ impl Synthesizer {
         while !utterance.is_done() {
             samples.extend(self.advance(&mut [&mut utterance])?.remove(0)?);
         }
-        let (peak, limited_db) = (utterance.peak(), utterance.limited_db());
-        Ok(Spoken { samples, peak, limited_db, notes: utterance.notes() })
+        Ok(Spoken { samples, notes: utterance.notes() })
     }
 
     #[cfg(test)]

@@ -62,7 +62,7 @@ fn a_request_sounds_the_same_alone_and_among_others() {
     let requests = mixed();
     for (request, packed) in requests.iter().zip(together(&synthesizer, &requests)) {
         let alone = synthesizer.speak(request).unwrap();
-        assert!(alone.peak > 1e-3, "silence says nothing");
+        assert!(alone.samples.iter().any(|sample| sample.abs() > 1e-3), "silence says nothing");
         let error = difference(&alone.samples, &packed);
         assert!(error < 1e-4, "{}: off by {error:.1e}", request.text);
     }

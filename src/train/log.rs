@@ -1,12 +1,12 @@
 //! What a run tells while it runs: figures for files, a line for the terminal, warnings for both.
 
-use super::memory::{MemoryMonitor, MemoryUsage};
+use super::memory::MemoryMonitor;
 use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{StageTimes, StepTimes};
 use super::{RunOutcome, note};
 use crate::feed::{Feed, FeedReading};
-use crate::run::RunContext;
+use crate::run::{MemoryUsage, Progress, RunContext};
 use anyhow::Result;
 use host::config::Config;
 use host::error::hinted;
@@ -30,6 +30,7 @@ pub struct Log<'a> {
     pub metrics: MetricsWriter,
     config: &'a Config,
     bar: &'a ProgressBar,
+    watch: &'a dyn Fn(&Progress),
     step_times: StepTimes,
     memory: MemoryMonitor,
     names: Names,
@@ -71,6 +72,7 @@ impl<'a> Log<'a> {
             metrics,
             config,
             bar: context.bar,
+            watch: context.watch,
             step_times: StepTimes::of(context, WARM_UP_STEPS),
             memory: MemoryMonitor::new(context.roles, context.caps),
             names: Names {
@@ -166,6 +168,7 @@ impl<'a> Log<'a> {
             }
             let told = self.told(reading.at, loss, summary);
             self.bar.set_message(told.line(status_columns()));
+            (self.watch)(&progress(&told, *usage));
             figures.extend(told.scalars().into_iter().skip(1).map(|(name, value)| (name.to_owned(), value)));
         }
         figures.extend(self.feed_figures(feed));
@@ -217,6 +220,20 @@ impl<'a> Log<'a> {
             note(self.bar, &format!("warning: {}: left out: {}", failure.path.display(), failure.reason));
         }
         self.failures_told = failures.len();
+    }
+}
+
+fn progress(figures: &Figures, memory: MemoryUsage) -> Progress {
+    let window = &figures.window;
+    Progress {
+        step: figures.step,
+        steps: figures.steps,
+        loss: figures.loss,
+        step_ms: window.step_ms.mean,
+        step_cv: window.step_ms.cv(),
+        data_readiness: window.readiness,
+        audio_seconds_per_second: window.audio_seconds_per_second,
+        memory,
     }
 }
 

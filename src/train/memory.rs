@@ -1,6 +1,7 @@
 //! Memory by role while a run goes on: figures, leaks, and the way out where a cap is reached.
 
 use crate::feed::{Caps, Feed, OnDataDevice, Role, Roles};
+use crate::run::MemoryUsage;
 use host::config::Config;
 use host::error::{Hint, WithHint};
 use host::machine::{MIB, mib};
@@ -17,14 +18,6 @@ pub struct MemoryMonitor {
     caps: Caps,
     /// One for each memory that is watched; `None` is the host's.
     detectors: Vec<(Option<Role>, LeakDetector)>,
-}
-
-/// Bytes in use by role, now and at most; absent on a CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUsage {
-    pub data: Option<(u64, u64)>,
-    pub model: Option<(u64, u64)>,
-    pub host: Option<u64>,
 }
 
 impl MemoryMonitor {

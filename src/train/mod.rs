@@ -16,7 +16,7 @@ mod vocoder;
 mod voice;
 
 pub use log::gpu_sampler;
-pub use memory::{MemoryMonitor, MemoryUsage, OutOfMemory};
+pub use memory::{MemoryMonitor, OutOfMemory};
 pub use step::{Done, Learner, Step};
 pub use step_times::{StageTimes, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};

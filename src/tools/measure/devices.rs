@@ -2,8 +2,8 @@
 
 use super::pipeline::TRACED_STEPS;
 use crate::feed::{Role, name};
+use crate::run::MemoryUsage;
 use crate::run::RunContext;
-use crate::train::MemoryUsage;
 use host::machine::mib;
 use host::telemetry::Spread;
 use host::telemetry::gpu::GpuReading;

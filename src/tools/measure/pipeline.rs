@@ -3,9 +3,10 @@
 use super::times::{self, LoaderTimes, Steadiness};
 use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose};
 use crate::model::Voice;
+use crate::run::MemoryUsage;
 use crate::run::{RunContext, start_feed};
 use crate::tools::timeline::{TimeAxis, Timeline};
-use crate::train::{Done, MemoryMonitor, MemoryUsage, RunStart, StageTimes, Step, StepTimes, begin_voice, gpu_sampler};
+use crate::train::{Done, MemoryMonitor, RunStart, StageTimes, Step, StepTimes, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::loader::Position;
 use host::machine::ThreadClock;

@@ -1,0 +1,125 @@
+//! What other programs call: open a corpus, train on it and watch the run, speak.
+
+use crate::checkpoint::Checkpoint;
+use crate::feed::{Caps, Roles};
+use crate::run::{Progress, RunContext};
+use crate::synth::{Request, Synthesizer};
+use crate::train::{self, OutputFolder, RunOutcome, RunStart};
+use anyhow::Result;
+use host::audio;
+use host::config::Config;
+use host::dataset::{self, KnownTokenizer, TrainingData};
+use host::error::hinted;
+use host::simulate::Hook;
+use indicatif::ProgressBar;
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Recordings ready to train on: metadata read, a part held out, texts turned into tokens, features cached.
+pub struct Corpus {
+    config: Config,
+    data: TrainingData,
+}
+
+impl Corpus {
+    /// Reads a folder of recordings in any layout that `myxtts check` knows, and builds the features that are missing.
+    pub fn open(path: impl AsRef<Path>, mut config: Config) -> Result<Self> {
+        config.data.dataset_path = Some(path.as_ref().to_owned());
+        let never = AtomicBool::new(false);
+        let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &never, &Hook::NONE)?;
+        Ok(Corpus { config, data })
+    }
+
+    /// Clips that are trained on; what is held out is not among them.
+    pub fn clips(&self) -> usize {
+        self.data.train.lengths().len()
+    }
+
+    /// Seconds of speech in those clips.
+    pub fn seconds(&self) -> f64 {
+        self.data.train.seconds(self.config.data.sample_rate)
+    }
+
+    /// How the corpus was read, and every row or clip that was left out, with its reason.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.data.notes.iter().chain(&self.data.findings).map(String::as_str)
+    }
+}
+
+/// Trains a new voice into `folder` until its steps or epochs are over, or `watch` breaks; then saves. `watch` is called
+/// with the figures of the run every `log_step` steps. Warnings go to standard error.
+pub fn train(
+    corpus: &Corpus,
+    folder: impl AsRef<Path>,
+    watch: impl FnMut(&Progress) -> ControlFlow<()>,
+) -> Result<RunOutcome> {
+    let (began, folder) = (Instant::now(), folder.as_ref());
+    let mut config = corpus.config.clone();
+    config.training.checkpoint_dir = folder.to_owned();
+    if let Some(earlier) = Checkpoint::newest(folder)? {
+        let fact = format!("{}: holds a run at step {}", folder.display(), earlier.state.step);
+        return Err(hinted(fact, "choose another folder"));
+    }
+    let roles = Roles::resolve(&config.training)?;
+    let caps = Caps::apply(&config.training, roles)?;
+    let output = OutputFolder::open(&config.training)?;
+    let (stop, bar, watch) = (AtomicBool::new(false), ProgressBar::hidden(), RefCell::new(watch));
+    let context = RunContext {
+        config: &config,
+        data: &corpus.data,
+        roles,
+        caps,
+        bar: &bar,
+        stop: &stop,
+        began,
+        hook: &Hook::NONE,
+        watch: &|progress| stop.store(watch.borrow_mut()(progress).is_break(), Ordering::Relaxed),
+    };
+    train::train(&context, output, RunStart::Fresh)
+}
+
+/// A trained voice, ready to speak.
+pub struct Voice(Synthesizer);
+
+/// Sound of a text.
+pub struct Speech {
+    /// Mono samples, -1 to 1.
+    pub samples: Vec<f32>,
+    /// Samples a second.
+    pub rate_hz: u32,
+    /// What the voice could not say as it was asked to, such as characters that it does not know.
+    pub notes: Vec<String>,
+}
+
+impl Voice {
+    /// Loads a checkpoint, or the best one of a folder, onto a GPU where there is one. `vocoder` is a folder of `myxtts
+    /// train-vocoder`; without it Griffin-Lim makes the sound, which is hollow.
+    pub fn load(checkpoint: impl AsRef<Path>, vocoder: Option<&Path>) -> Result<Self> {
+        Ok(Voice(Synthesizer::load(checkpoint.as_ref(), vocoder, Roles::named("auto")?)?))
+    }
+
+    /// Speaks a text of any length in the checkpoint's own voice.
+    pub fn speak(&self, text: &str) -> Result<Speech> {
+        self.say(Request { text: text.to_owned(), ..Request::default() })
+    }
+
+    /// Speaks a text in the voice of recordings, whatever is said in them.
+    pub fn speak_as(&self, text: &str, recordings: &[PathBuf]) -> Result<Speech> {
+        let prompt = Some(self.0.prompt(&self.0.hear(recordings)?.voice));
+        self.say(Request { text: text.to_owned(), prompt, ..Request::default() })
+    }
+
+    fn say(&self, request: Request) -> Result<Speech> {
+        let spoken = self.0.speak(&request)?;
+        Ok(Speech { samples: spoken.samples, rate_hz: self.0.rate_hz(), notes: spoken.notes })
+    }
+}
+
+impl Speech {
+    pub fn write_wav(&self, path: impl AsRef<Path>) -> Result<()> {
+        Ok(audio::write_wav(path.as_ref(), &self.samples, self.rate_hz)?)
+    }
+}
