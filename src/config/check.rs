@@ -15,20 +15,8 @@ type Finding = Option<(&'static [&'static str], String)>;
 
 /// Every rule that is broken, but those about keys whose values were refused already.
 pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
-    let rules = [
-        text_heads,
-        decoder_heads,
-        transform,
-        hop,
-        bands,
-        band_edges,
-        splits,
-        durations,
-        warmup,
-        roles,
-        device,
-        caps,
-    ];
+    let rules =
+        [text_heads, decoder_heads, transform, hop, bands, band_edges, splits, durations, warmup, roles, device, caps];
     // Of a key that is wrong already, nothing more can be said.
     let mut blamed = Vec::new();
     let mut wrong = Vec::new();

@@ -19,8 +19,7 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: Limits =
-    Limits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, speed: 0.0 };
+const LIMITS: Limits = Limits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, speed: 0.0 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
 fn speaker(clip: usize) -> &'static str {
@@ -383,8 +382,7 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits =
-                Limits { max: Length { frames: 100, tokens: 14 }, long_clips, speed: 0.0 };
+            let limits = Limits { max: Length { frames: 100, tokens: 14 }, long_clips, speed: 0.0 };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);

@@ -24,12 +24,7 @@ pub struct Branches {
 
 impl Branches {
     /// Branches along one axis of frames: conditioned as the masks say, and for guidance without any condition.
-    pub fn along(
-        frames: &Packed,
-        content_mask: &Tensor,
-        context: Option<(&Tensor, &Tensor)>,
-        guidance: f64,
-    ) -> Self {
+    pub fn along(frames: &Packed, content_mask: &Tensor, context: Option<(&Tensor, &Tensor)>, guidance: f64) -> Self {
         let (len, device) = (frames.len(), frames.owner.device());
         let weights = if guidance == 1.0 { &[1.0][..] } else { &[guidance, 1.0 - guidance] };
         let copies = weights.len() as i64;

@@ -19,6 +19,7 @@ mod track;
 use crate::config;
 use crate::feed::{Batch, Packed};
 use align::Aligner;
+pub use branches::Branches;
 use context::ContextMasks;
 use decoder::{Conditioning, Context, Decoder};
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
@@ -26,7 +27,6 @@ use layers::lookup;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use track::{Track, half, repeat, with_gap_row};
-pub use branches::Branches;
 
 pub struct Voice {
     encoder: Encoder,

@@ -177,10 +177,7 @@ fn two_draws_are_the_mean_of_each_alone() {
         Draw {
             frames: repeat(&batch.frames, 1),
             times: half(&both.times),
-            masks: ContextMasks {
-                context: both.masks.context.as_ref().map(half),
-                content: half(&both.masks.content),
-            },
+            masks: ContextMasks { context: both.masks.context.as_ref().map(half), content: half(&both.masks.content) },
             speech: half(&both.speech),
             noisy: half(&both.noisy),
             velocity: half(&both.velocity),

@@ -28,8 +28,7 @@ pub async fn upload(State(app): State<Arc<App>>, headers: HeaderMap, body: Body)
         decoded.map_err(|_| Refusal::internal("the decoder failed"))?.map_err(|error| unread(&error.into()))?;
     let (reply, heard) = oneshot::channel();
     app.order(Order::Hear { recording, reply })?;
-    let prompt =
-        heard.await.map_err(|_| Refusal::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
+    let prompt = heard.await.map_err(|_| Refusal::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
     Ok(answer(&json!({ "id": app.voices.keep(prompt), "object": "voice" })))
 }
 

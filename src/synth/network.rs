@@ -117,8 +117,7 @@ impl Network {
         }
         let work = |inputs: &[Tensor]| {
             let text = axis.packed(&inputs[0]);
-            let (frames, content) =
-                self.voice.plan(&part(&inputs[0], &tokens), &part(&inputs[0], &languages), &text);
+            let (frames, content) = self.voice.plan(&part(&inputs[0], &tokens), &part(&inputs[0], &languages), &text);
             vec![frames, content]
         };
         let key = Key { axis: axis.extent(), decoded: None };

@@ -110,7 +110,8 @@ fn a_prompt_changes_how_and_not_how_long_it_is_spoken() {
 fn a_mix_lies_between_its_speakers() {
     let synthesizer = synthesizer(Device::Cpu);
     let (ann, ben) = (prompt(40, 1), prompt(60, 2));
-    let mix = |share: f64| Prompt { parts: vec![(ann.parts[0].0.clone(), 1.0 - share), (ben.parts[0].0.clone(), share)] };
+    let mix =
+        |share: f64| Prompt { parts: vec![(ann.parts[0].0.clone(), 1.0 - share), (ben.parts[0].0.clone(), share)] };
     // One Euler step is linear in the velocity, and so is the mel.
     let mel = |prompt: &Prompt| {
         let mut options = Options::default();

@@ -61,8 +61,7 @@ fn representative(around: &Surroundings, state: &State) -> Result<VoiceFile> {
         .filter(|span| span.len > 0)
         .map(|span| batch.mel.narrow(0, span.start as i64, span.len as i64))
         .collect();
-    let spectra: Vec<Tensor> =
-        clips.iter().map(|clip| clip.mean_dim([0i64].as_slice(), false, Kind::Float)).collect();
+    let spectra: Vec<Tensor> = clips.iter().map(|clip| clip.mean_dim([0i64].as_slice(), false, Kind::Float)).collect();
     let centre = Tensor::stack(&spectra, 0).mean_dim([0i64].as_slice(), false, Kind::Float);
     let distance = |spectrum: &Tensor| (spectrum - &centre).square().sum(Kind::Float).double_value(&[]);
     let short = |clip: &Tensor| clip.size()[0] < config.data.sample_rate as i64 * OWN_VOICE_S / config.model.hop_length;

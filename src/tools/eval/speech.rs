@@ -55,9 +55,11 @@ impl Settings {
         };
         let speaking = match manner {
             Manner::Copy => None,
-            Manner::Speak(Options { sampling: Sampling { steps, temperature, guidance, speaker_guidance }, seed, .. }) => {
-                Some(Speaking { steps, temperature, guidance, speaker_guidance, seed })
-            }
+            Manner::Speak(Options {
+                sampling: Sampling { steps, temperature, guidance, speaker_guidance },
+                seed,
+                ..
+            }) => Some(Speaking { steps, temperature, guidance, speaker_guidance, seed }),
         };
         let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
         Ok(Settings { voice, vocoder, device: format!("{device:?}"), speaking })
