@@ -22,8 +22,9 @@ const SILENCE: f32 = 1e-3;
 /// Less speech than this says nothing about a voice; below the second, a voice comes out that is only roughly like it.
 const LEAST_HEARD_S: f64 = 0.3;
 const ENOUGH_HEARD_S: f64 = 2.0;
-/// Seconds of a reference that stand in front of what is spoken: more costs time and brings no likeness (docs/results.md).
-const MOST_PROMPT_S: f64 = 8.0;
+/// Seconds of a reference that stand in front of what is spoken. Three carry less likeness (docs/results.md), and each
+/// costs as much of the decoder as a second of speech.
+const MOST_PROMPT_S: f64 = 6.0;
 /// Share of a stretch, at its end, in which the quietest frame is looked for: there it is cut.
 const CUT_WITHIN: f64 = 0.15;
 /// Speakers in one mix: each costs a pass of the decoder.
