@@ -146,8 +146,8 @@ fn a_mix_lies_between_its_speakers() {
 fn guidance_by_the_speaker_goes_away_from_what_anybody_would_say() {
     let synthesizer = synthesizer(Device::Cpu);
     let mel = |guidance: f64, speaker_guidance: f64, prompt: Option<Prompt>| {
-        let mut options = Options::default();
-        options.sampling = Sampling { steps: 1, guidance, speaker_guidance, temperature: 0.0 };
+        let sampling = Sampling { steps: 1, guidance, speaker_guidance, temperature: 0.0 };
+        let options = Options { sampling, ..Options::default() };
         let voice = &synthesizer.network.voice;
         crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, prompt, &options, Device::Cpu)
     };
