@@ -211,7 +211,7 @@ fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
     let (_dir, dataset) = dataset();
     let wanted = reference(&dataset, 12);
     let gpu = Device::Cuda(0);
-    for route in [None, Some(Route::Staged)] {
+    for route in [None, Some(super::route::Route::Staged)] {
         for roles in [Roles { data: gpu, model: gpu }, Roles { data: Device::Cpu, model: gpu }] {
             let mut made = producer(&dataset, roles, 2, Hook::default(), &config());
             route.into_iter().for_each(|route| made.force_route(route));

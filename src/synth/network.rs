@@ -389,7 +389,7 @@ fn whole_frames(expected: &[f64]) -> Vec<usize> {
 fn normal(seed: &[u64], deviation: f32, out: &mut [f32]) {
     let mut rng = Rng::new(seed);
     for pair in out.chunks_mut(2) {
-        let bits = rng.next();
+        let bits = rng.next_u64();
         // 24 bits fill a f32; never 0, whose logarithm is not finite.
         let radius = ((bits >> 40) + 1) as f32 / (1 << 24) as f32;
         let angle = (bits as u32 >> 8) as f32 / (1 << 24) as f32 * std::f32::consts::TAU;

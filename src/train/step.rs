@@ -121,7 +121,7 @@ impl<L: Learner> Step<L> {
                 start = Some(Event::now(self.device)?);
                 self.hook.at(Moment::StepBegins);
             }
-            tch::manual_seed(Rng::new(&[self.seed, number, part]).next() as i64);
+            tch::manual_seed(Rng::new(&[self.seed, number, part]).next_u64() as i64);
             self.advance_capture()?;
             match &self.graphs {
                 Graphs::Whole(step) => step.replay()?,

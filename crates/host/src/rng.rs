@@ -9,12 +9,12 @@ impl Rng {
         let mut rng = Rng(0);
         for &part in parts {
             rng.0 ^= part;
-            rng.0 = rng.next();
+            rng.0 = rng.next_u64();
         }
         rng
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,12 +24,12 @@ impl Rng {
 
     /// A number below `bound`; the bias of the modulo is below 2⁻³² for any list that fits in memory.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        (self.next_u64() % bound as u64) as usize
     }
 
     /// From 0 up to and without 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
@@ -47,7 +47,7 @@ mod tests {
     fn first_outputs_match_the_reference_implementation() {
         // splitmix64.c by Sebastiano Vigna, state 0.
         let mut rng = Rng(0);
-        assert_eq!([rng.next(), rng.next()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
+        assert_eq!([rng.next_u64(), rng.next_u64()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
     }
 
     #[test]

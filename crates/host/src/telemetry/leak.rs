@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn noise(rng: &mut Rng, amplitude: f64) -> f64 {
-        rng.next() as f64 / u64::MAX as f64 * amplitude
+        rng.next_u64() as f64 / u64::MAX as f64 * amplitude
     }
 
     #[test]

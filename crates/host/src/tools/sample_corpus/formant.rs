@@ -174,7 +174,7 @@ impl Synth {
         let flow = glottal_flow(self.phase);
         let pulse = (flow - std::mem::replace(&mut self.flow, flow)) * VOICE_GAIN * (self.rate_hz / 22_050.0);
         // Upper 24 bits to -1..1.
-        let noise = (self.random.next() >> 40) as f32 / (1u32 << 23) as f32 - 1.0;
+        let noise = (self.random.next_u64() >> 40) as f32 / (1u32 << 23) as f32 - 1.0;
         let bright = pulse - BRIGHTNESS * std::mem::replace(&mut self.pulse, pulse);
         let breath = bright + 0.03 * noise;
         let voiced = self.throat.iter_mut().fold(breath * frame.voice, |signal, resonator| resonator.pass(signal));
