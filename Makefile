@@ -30,9 +30,11 @@ test: test-host
 	$(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
 	$(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+	$(CARGO) test $(PROFILE) -p myxtts --doc
 
 # What needs no LibTorch goes first: a mistake in a parser is known in a minute.
 test-host:
+	@scripts/espeak.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) $(HOST) --all-targets -- -D warnings
 	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) $(HOST)

@@ -42,7 +42,7 @@ impl Case {
         };
         sample_corpus::write(&dir.path().join("corpus"), &options, &|_| ControlFlow::Continue(())).unwrap();
         let text = "model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, \
-                    decoder_heads: 2, voice_dim: 32}\n\
+                    decoder_heads: 2}\n\
                     training: {seed: 0, optimization_level: basic, device: cpu}\n\
                     data: {batch_size: 4, num_workers: 1, val_split: 0.2, tokenizer: characters, language: en}";
         let mut config = Config::parse(text, Path::new("a.yaml")).unwrap();
