@@ -67,17 +67,9 @@ pub fn train(
     let caps = Caps::apply(&config.training, roles)?;
     let output = OutputFolder::open(&config.training)?;
     let (stop, bar, watch) = (AtomicBool::new(false), ProgressBar::hidden(), RefCell::new(watch));
-    let context = RunContext {
-        config: &config,
-        data: &corpus.data,
-        roles,
-        caps,
-        bar: &bar,
-        stop: &stop,
-        began,
-        hook: &Hook::NONE,
-        watch: &|progress| stop.store(watch.borrow_mut()(progress).is_break(), Ordering::Relaxed),
-    };
+    let ask = |progress: &Progress| stop.store(watch.borrow_mut()(progress).is_break(), Ordering::Relaxed);
+    let plain = RunContext::new(&config, &corpus.data, (roles, caps), &bar, &stop, began);
+    let context = RunContext { watch: &ask, ..plain };
     train::train(&context, output, RunStart::Fresh)
 }
 

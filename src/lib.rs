@@ -50,7 +50,7 @@ pub use commands::main;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::feed::{Caps, Roles};
-    pub use crate::run::{RunContext, UNWATCHED, delaying};
+    pub use crate::run::{RunContext, delaying};
     pub use crate::tools::measure::{RunMeasurement, run as measure};
     pub use crate::tools::verdict::{of_error, verdict};
 }

@@ -9,7 +9,7 @@ use host::dataset::{self, KnownTokenizer};
 use host::simulate::{Delay, Delays};
 use host::tools::report::Finding;
 use indicatif::ProgressBar;
-use myxtts::internal::{Caps, Roles, RunContext, RunMeasurement, UNWATCHED, delaying, measure, of_error, verdict};
+use myxtts::internal::{Caps, Roles, RunContext, RunMeasurement, delaying, measure, of_error, verdict};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -248,17 +248,8 @@ impl Bench {
         let caps = Caps::apply(&config.training, roles).unwrap();
         let hook = delaying(delays, roles.model).unwrap();
         let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop, &hook).unwrap();
-        let context = RunContext {
-            config: &config,
-            data: &data,
-            roles,
-            caps,
-            bar: &bar,
-            stop: &stop,
-            began,
-            hook: &hook,
-            watch: UNWATCHED,
-        };
+        let plain = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
+        let context = RunContext { hook: &hook, ..plain };
         let measured = measure(&context, plant.steps);
         measured.map_err(|error| of_error(&error).unwrap())
     }

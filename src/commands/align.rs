@@ -3,7 +3,7 @@
 use super::stop_flag;
 use crate::checkpoint::{Checkpoint, RunKind, require_same_network};
 use crate::feed::{Caps, Roles};
-use crate::run::{RunContext, UNWATCHED};
+use crate::run::RunContext;
 use crate::train::align::{self, AlignmentSummary};
 use anyhow::Result;
 use cli::align::Args;
@@ -37,17 +37,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     data.notes.iter().chain(&data.findings).for_each(|note| say(format!("note: {note}")));
 
     let bar = progress::bar(0, "aligning");
-    let context = RunContext {
-        config: &config,
-        data: &data,
-        roles,
-        caps,
-        bar: &bar,
-        stop: &stop,
-        began,
-        hook: &Hook::NONE,
-        watch: UNWATCHED,
-    };
+    let context = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
     let summary = align::align(&context, &checkpoint);
     bar.finish_and_clear();
     let Some(summary) = summary? else {

@@ -2,7 +2,7 @@
 
 use super::stop_flag;
 use crate::feed::{Caps, Roles};
-use crate::run::{RunContext, UNWATCHED, delaying};
+use crate::run::{RunContext, delaying};
 use anyhow::Result;
 use cli::flags::RunFlags;
 use cli::{progress, say};
@@ -50,6 +50,6 @@ impl BenchSetup {
 
     pub fn context(&self) -> RunContext<'_> {
         let BenchSetup { config, data, roles, caps, bar, stop, began, hook } = self;
-        RunContext { config, data, roles: *roles, caps: *caps, bar, stop, began: *began, hook, watch: UNWATCHED }
+        RunContext { hook, ..RunContext::new(config, data, (*roles, *caps), bar, stop, *began) }
     }
 }

@@ -3,7 +3,7 @@
 use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
-use crate::run::{RunContext, UNWATCHED, activation_kind};
+use crate::run::{RunContext, activation_kind};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use cli::train::Args;
@@ -60,17 +60,7 @@ pub fn train(
     }
 
     let bar = progress::status("training");
-    let context = RunContext {
-        config: &config,
-        data: &data,
-        roles,
-        caps,
-        bar: &bar,
-        stop: &stop,
-        began,
-        hook: &Hook::NONE,
-        watch: UNWATCHED,
-    };
+    let context = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
     let outcome = match kind {
         RunKind::Voice => train::train(&context, place, start),
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),

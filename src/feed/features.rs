@@ -3,7 +3,7 @@
 use super::augment::Augment;
 use super::batch::{Batch, Sound};
 use super::mel::{MelExtractor, MelStats};
-use super::mel_kernel::{MelKernel, Rows};
+use super::mel_kernel::{LiveFrames, MelKernel};
 use host::config::Config;
 use host::loader::{BlockLayout, Position, Section, SoundKind};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Features {
     fn in_one(&self, kernel: &MelKernel, block: &Tensor, batch: &Batch) -> Result<Tensor, torchx::Error> {
         let frames = &batch.frames;
         let sounds = if self.purpose == Purpose::Vocoder { i32::MIN..i32::MAX } else { 0..frames.capacity() as i32 };
-        let speech = Rows { slice: 1, kept: 1, table: &frames.owner, live: sounds };
+        let speech = LiveFrames { table: &frames.owner, live: sounds };
         kernel.log_mel(&part(block, &self.layout.sound, Kind::Int16), &speech, &self.stats)
     }
 

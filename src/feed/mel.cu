@@ -118,38 +118,24 @@ __device__ __forceinline__ void magnitudes(const float2 (&v)[R1 / R][R], float2*
     together();
 }
 
-// Where a frame goes, and whether any sound is wanted of it.
-struct Place {
-    int row;                                            // negative: nowhere
-    bool live;
-};
-
-__device__ Place place(int frame, int frames, int slice, int kept, const int* table, int low, int high) {
-    const int number = frame / slice, inside = frame % slice;
-    if (frame >= frames || inside >= kept) return {-1, false};
-    const int entry = table[number];
-    return {number * kept + inside, low <= entry && entry < high};
-}
-
-// Two frames for each team. The section's frames come in slices of `slice`, of which the first `kept` are written; those
-// of slices whose entry in `table` is not between `low` and `high` are written as 0.
+// Two frames for each team. Frames whose entry in `table` is not between `low` and `high` are written as 0.
 extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) log_mel(
     const short* __restrict__ samples,                  // [frames * HOP], frame t centred on sample t * HOP
     const float* __restrict__ window,                   // [N], for samples as they are, and halved
     const float2* __restrict__ turns,                   // [R1 * R2 and R1 * R2 * R3], of the later passes
     const int* __restrict__ bands,                      // [2, N_MELS]: first bin, and how many fours of bins
     const float4* __restrict__ weights,                 // [fours of the widest, N_MELS]
-    const int* __restrict__ table,                      // [frames / slice]
-    float* __restrict__ mel,                            // [frames / slice * kept, N_MELS], out
-    int frames, int slice, int kept, int low, int high, float mean, float inverse_std)
+    const int* __restrict__ table,                      // [frames]
+    float* __restrict__ mel,                            // [frames, N_MELS], out
+    int frames, int low, int high, float mean, float inverse_std)
 {
     __shared__ float2 rooms[TEAMS][N + N / R1];
     float2* room = rooms[threadIdx.x / TEAM];
     const int rank = threadIdx.x % TEAM, frame = 2 * (blockIdx.x * TEAMS + threadIdx.x / TEAM);
-    const Place a = place(frame, frames, slice, kept, table, low, high);
-    const Place b = place(frame + 1, frames, slice, kept, table, low, high);
+    const auto live = [&](int at) { return at < frames && low <= table[at] && table[at] < high; };
+    const bool a = live(frame), b = live(frame + 1);
 
-    if (a.live || b.live) {
+    if (a || b) {
         float heard[R1 + LATER];
         float2 v[1][R1];
         const int first = frame * HOP - N / 2 + rank, end = frames * HOP;
@@ -191,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) log_mel(
     for (int band = rank; band < N_MELS; band += TEAM) {
         float2 sum = make_float2(0.0f, 0.0f);
         const float2* bins = room + bands[band];
-        const int fours = a.live || b.live ? bands[N_MELS + band] : 0;
+        const int fours = a || b ? bands[N_MELS + band] : 0;
 #pragma unroll 2
         for (int i = 0; i < fours; i++, bins += 4) {
             const float4 weight = weights[i * N_MELS + band];
@@ -199,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 640 / THREADS) log_mel(
             sum.y += weight.x * bins[0].y + weight.y * bins[1].y + weight.z * bins[2].y + weight.w * bins[3].y;
         }
         const auto normal = [&](float value) { return (__logf(fmaxf(value, FLOOR)) - mean) * inverse_std; };
-        if (a.row >= 0) mel[a.row * N_MELS + band] = a.live ? normal(sum.x) : 0.0f;
-        if (b.row >= 0) mel[b.row * N_MELS + band] = b.live ? normal(sum.y) : 0.0f;
+        if (frame < frames) mel[frame * N_MELS + band] = a ? normal(sum.x) : 0.0f;
+        if (frame + 1 < frames) mel[(frame + 1) * N_MELS + band] = b ? normal(sum.y) : 0.0f;
     }
 }

@@ -37,10 +37,19 @@ pub struct RunContext<'a> {
     pub watch: &'a dyn Fn(&Progress),
 }
 
-/// A run that nobody but its log watches.
-pub const UNWATCHED: &dyn Fn(&Progress) = &|_| ();
+impl<'a> RunContext<'a> {
+    /// A run that nothing slows down and nobody but its log watches.
+    pub fn new(
+        config: &'a Config,
+        data: &'a TrainingData,
+        (roles, caps): (Roles, Caps),
+        bar: &'a ProgressBar,
+        stop: &'a AtomicBool,
+        began: Instant,
+    ) -> Self {
+        RunContext { config, data, roles, caps, bar, stop, began, hook: &Hook::NONE, watch: &|_| () }
+    }
 
-impl RunContext<'_> {
     /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
     pub fn expected_steps(&self) -> u64 {
         let (training, data) = (&self.config.training, self.data);

@@ -5,7 +5,7 @@ use super::{RunStart, begin_voice, samples, vocoder};
 use crate::checkpoint::RunState;
 use crate::feed::{Caps, Features, MelStats, Purpose, Roles};
 use crate::model::Voice;
-use crate::run::{RunContext, UNWATCHED, batch_on, start_feed};
+use crate::run::{RunContext, batch_on, start_feed};
 use host::cache::durations::{self, Aligned};
 use host::config::{self, Config};
 use host::dataset::{KnownTokenizer, TrainingData, prepare};
@@ -59,8 +59,7 @@ impl Case {
 
     fn context<'a>(&'a self, data: &'a TrainingData, bar: &'a ProgressBar, device: Device) -> RunContext<'a> {
         let (roles, caps) = (Roles { data: device, model: device }, Caps::default());
-        let (began, hook) = (Instant::now(), &host::simulate::Hook::NONE);
-        RunContext { config: &self.config, data, roles, caps, bar, stop: &NEVER, began, hook, watch: UNWATCHED }
+        RunContext::new(&self.config, data, (roles, caps), bar, &NEVER, Instant::now())
     }
 
     /// What a voice finds in all clips, written into the cache.

@@ -185,7 +185,6 @@ fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut
 mod tests {
     use super::*;
     use crate::feed::{Caps, Roles};
-    use crate::run::UNWATCHED;
     use host::corpus;
     use host::dataset::KnownTokenizer;
     use host::simulate::Hook;
@@ -218,17 +217,7 @@ data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characte
         let data = host::dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &stop, &Hook::NONE).unwrap();
         let (roles, caps) = (Roles { data: Device::Cpu, model: Device::Cpu }, Caps::default());
         let began = Instant::now();
-        let context = RunContext {
-            config: &config,
-            data: &data,
-            roles,
-            caps,
-            bar: &bar,
-            stop: &stop,
-            began,
-            hook: &Hook::NONE,
-            watch: UNWATCHED,
-        };
+        let context = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
         let host_limit = Some(HostLimit { mib: 1.0 });
         let options = TuneOptions { seconds: 60.0, trial_seconds: 0.01, trials: 12, verify: false, host_limit };
         let utterances = corpus::read(&corpus_dir, &corpus::ReadOptions::default()).unwrap().utterances;
