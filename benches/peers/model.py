@@ -25,7 +25,7 @@ class Size:
     dropout: float = 0.05
 
 
-SIZES = {  # as in src/config/preset.rs
+SIZES = {  # as in crates/host/src/config/model.rs, of format 3
     "tiny": Size(192, 3, 3, 256, 4, 4, 128),
     "small": Size(256, 4, 4, 320, 7, 5, 192),
     "normal": Size(320, 6, 5, 512, 6, 8, 256),
