@@ -27,6 +27,7 @@ mod feed;
 mod model;
 mod optimizer;
 mod picture;
+mod ranks;
 mod run;
 mod serve;
 mod synth;

@@ -16,6 +16,10 @@ fn main() {
     // A RUNPATH, not an RPATH: LD_LIBRARY_PATH goes first, so another machine's PyTorch can serve the same binary.
     println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags,-rpath,{}", lib.display());
 
+    // c10d's headers want those of LibTorch's C++ interface, and Gloo's, which the wheel lacks.
+    let mut collectives = compiler(&torch);
+    collectives.flag("-isystem").flag(torch.join("include/torch/csrc/api/include"));
+    collectives.flag("-isystem").flag("cpp/gloo-stub").file("cpp/collectives.cpp").compile("torchx_collectives");
     compiler(&torch).files(["cpp/cpu.cpp", "cpp/fused.cpp"]).compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {

@@ -35,7 +35,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// The moving average as it is kept: a sum that `WEIGHT_SUM` divides.
 const AVERAGE: &str = "ema.safetensors";
 const WEIGHT_SUM: &str = "weight_sum";
-const STATE: &str = "state.json";
+pub const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
 const TOKENIZER: &str = "tokenizer.json";
 const BEST: &str = "best";

@@ -10,6 +10,7 @@ mod diagnose;
 mod eval;
 mod fix;
 mod profile;
+mod ranks;
 mod serve;
 mod speaking;
 mod synth;

@@ -1,24 +1,29 @@
 //! `myxtts train`, and what `myxtts train-vocoder` has in common with it.
 
+use super::ranks::{in_ranks, same_data};
 use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
+use crate::ranks::Ranks;
 use crate::run::{RunContext, activation_kind};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use cli::train::Args;
-use cli::{INTERRUPTED, print_line, progress, say};
+use cli::{INTERRUPTED, complain, print_line, progress, say};
 use host::config::{Config, Overrides};
 use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::error::hinted;
 use host::simulate::Hook;
+use indicatif::ProgressBar;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tch::Kind;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
-    train(args, resolve(args)?, RunKind::Voice, None, began)
+    in_ranks(resolve(args)?, |config, ranks| train(args, config, RunKind::Voice, None, ranks, began))
 }
 
 /// Settings of the run, with what these commands set beyond its flags.
@@ -36,24 +41,30 @@ pub fn train(
     config: Config,
     kind: RunKind,
     voice: Option<&Checkpoint>,
+    ranks: Option<&Arc<Ranks>>,
     began: Instant,
 ) -> Result<ExitCode> {
     if config.training.deterministic_kernels {
         torchx::require_deterministic()?;
     }
     let stop = stop_flag()?;
-    let start = start(args, &config, kind)?;
+    let is_first = ranks.is_none_or(|ranks| ranks.is_first());
+    let start = start(args, &config, kind, ranks)?;
     let roles = Roles::resolve(&config.training)?;
     let caps = Caps::apply(&config.training, roles)?;
-    let place = OutputFolder::open(&config.training)?;
+    let place = match is_first {
+        true => OutputFolder::open(&config.training)?,
+        false => OutputFolder::elsewhere(&config.training),
+    };
 
     let bar = progress::bar(0, "preparing");
     let known = voice.map_or_else(|| start.known(), |voice| KnownTokenizer::Exactly(&voice.tokenizer));
-    let data = dataset::prepare(&config, known, &progress::of_cache(&bar), &stop, &Hook::NONE);
+    let data = prepare(&config, known, ranks, &bar, &stop);
     bar.finish_and_clear();
     let data = data?;
     describe(&config, &data, roles, caps);
     if args.reset_training
+        && is_first
         && let Some(aside) = checkpoint::archive_earlier_run(&config.training.checkpoint_dir)?
     {
         say(format!("earlier checkpoints are in {}", aside.display()));
@@ -61,13 +72,16 @@ pub fn train(
 
     let bar = progress::status("training");
     let context = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
+    let context = RunContext { ranks, ..context };
     let outcome = match kind {
         RunKind::Voice => train::train(&context, place, start),
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
     };
     bar.finish_and_clear();
     let outcome = outcome?;
-    print(&outcome, args.json)?;
+    if is_first {
+        print(&outcome, args.json)?;
+    }
     Ok(match outcome.interrupted {
         true => ExitCode::from(INTERRUPTED),
         false if data.findings.is_empty() && outcome.failures.is_empty() => ExitCode::SUCCESS,
@@ -75,15 +89,61 @@ pub fn train(
     })
 }
 
-/// What to begin with. A folder that holds checkpoints is never overwritten without a word.
-fn start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
+/// Reads the corpus and opens its cache. Of several ranks on a machine the first builds what is missing, with all cores.
+fn prepare(
+    config: &Config,
+    known: KnownTokenizer,
+    ranks: Option<&Arc<Ranks>>,
+    bar: &ProgressBar,
+    stop: &AtomicBool,
+) -> Result<TrainingData> {
+    let open = || dataset::prepare(config, known, &progress::of_cache(bar), stop, &Hook::NONE);
+    let Some(ranks) = ranks else { return open() };
+    let builder = ranks.neighbours().next().expect("this one at least");
+    if ranks.me.rank != builder {
+        ranks.wait_for::<bool>("features", builder, &|what| bar.set_message(what.to_owned()))?;
+    }
+    let data = open()?;
+    ranks.show("features", &true)?;
+    if ranks.me.rank == builder && builder > 0 && data.building.built > 0 {
+        let (name, built) = (ranks.name(builder), data.building.built);
+        complain(format!("{name}: built {built} clips for its machine, which does not share rank 0's cache_dir"));
+    }
+    same_data(ranks, &data)?;
+    Ok(data)
+}
+
+/// What to begin with: as rank 0 finds it.
+fn start(args: &Args, config: &Config, kind: RunKind, ranks: Option<&Arc<Ranks>>) -> Result<RunStart> {
+    let Some(ranks) = ranks else { return find_start(args, config, kind) };
     let folder = &config.training.checkpoint_dir;
-    let fresh = || match &args.init_from {
+    let found = if ranks.is_first() { Some(find_start(args, config, kind)?) } else { None };
+    let resumed = found.as_ref().and_then(|start| match start {
+        RunStart::Resume(checkpoint) => Some(checkpoint.folder().file_name()?.to_string_lossy().into_owned()),
+        _ => None,
+    });
+    let Some(name) = ranks.of_first("resumed", &resumed)? else {
+        return found.map_or_else(|| fresh(args), Ok);
+    };
+    ranks.share_folder(&folder.join(&name), checkpoint::STATE)?;
+    match found {
+        Some(start) => Ok(start),
+        None => Ok(RunStart::Resume(Box::new(Checkpoint::open(&folder.join(&name))?.of_kind(kind)?))),
+    }
+}
+
+fn fresh(args: &Args) -> Result<RunStart> {
+    match &args.init_from {
         None => Ok(RunStart::Fresh),
         Some(path) => Ok(RunStart::FineTune(WeightSource::open(path.clone())?)),
-    };
+    }
+}
+
+/// What to begin with. A folder that holds checkpoints is never overwritten without a word.
+fn find_start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
+    let folder = &config.training.checkpoint_dir;
     if args.reset_training {
-        return fresh();
+        return fresh(args);
     }
     let newest = Checkpoint::newest(folder)?;
     match (newest, args.resume) {
@@ -93,15 +153,15 @@ fn start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
             say(format!("going on from {}", checkpoint.folder().display()));
             Ok(RunStart::Resume(Box::new(checkpoint)))
         }
-        (None, true) => Err(hinted(
-            format!("{}: no checkpoint to resume", folder.display()),
-            "leave out --resume to start, or name the folder with --checkpoint-dir",
-        )),
+        (None, true) => {
+            say(format!("{}: nothing to resume yet, so this run starts fresh", folder.display()));
+            fresh(args)
+        }
         (Some(checkpoint), false) => Err(hinted(
             format!("{}: holds a run at step {}", folder.display(), checkpoint.state.step),
             "--resume goes on with it, --reset-training starts over, --checkpoint-dir chooses another folder",
         )),
-        (None, false) => fresh(),
+        (None, false) => fresh(args),
     }
 }
 

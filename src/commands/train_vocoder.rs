@@ -1,5 +1,6 @@
 //! `myxtts train-vocoder`
 
+use super::ranks::in_ranks;
 use super::train::{resolve, train};
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::train::configure_vocoder;
@@ -18,7 +19,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let open = |path: &PathBuf| Checkpoint::open(path)?.of_kind(RunKind::Voice);
     let voice = args.voice.as_ref().map(open).transpose()?;
     let began = Instant::now();
-    train(&args.train, settings(args, voice.as_ref())?, RunKind::Vocoder, voice.as_ref(), began)
+    let voice = voice.as_ref();
+    in_ranks(settings(args, voice)?, |config, ranks| train(&args.train, config, RunKind::Vocoder, voice, ranks, began))
 }
 
 fn settings(args: &Args, voice: Option<&Checkpoint>) -> Result<Config> {

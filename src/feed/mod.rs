@@ -25,4 +25,4 @@ pub use mel::{MelExtractor, MelStats, mel_filters, stft};
 pub use packed::Packed;
 pub use producer::{Delivery, Producer, Trace};
 pub use ring::{Feed, FeedReading, FeedTimes, OnDataDevice};
-pub use roles::{Roles, name};
+pub use roles::{Roles, gpu_of_local_rank, name};

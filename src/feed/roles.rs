@@ -23,6 +23,14 @@ impl Roles {
     }
 }
 
+/// The GPU of a rank on this machine for which none is named. `or_cpu`: none, where none can be used.
+pub fn gpu_of_local_rank(local_rank: usize, or_cpu: bool) -> Result<Option<usize>> {
+    if or_cpu && devices::Gpus::count(&TorchGpus).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(devices::of_local_rank(local_rank, &TorchGpus)?))
+}
+
 /// GPUs that LibTorch can use.
 struct TorchGpus;
 

@@ -72,6 +72,13 @@ impl ParameterGroup {
         &self.parameters
     }
 
+    /// Everything that an update changes: parameters, moments, the count of steps, averages.
+    pub fn state(&self) -> impl Iterator<Item = &Tensor> {
+        let moments = self.optimizer.moments().flat_map(|moments| [&moments.exp_avg, &moments.exp_avg_sq]);
+        let averages = self.average.iter().flat_map(|average| &average.sums);
+        self.parameters.iter().chain(moments).chain([self.optimizer.steps()]).chain(averages)
+    }
+
     /// Unscale, clip, update, average. Returns the norm of the gradients, and 1 where they were not finite and the
     /// update was left out; both 0-d, on the device.
     pub fn update(&mut self, scale: &LossScale) -> Result<(Tensor, Tensor), torchx::Error> {

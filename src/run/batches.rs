@@ -1,15 +1,18 @@
 //! Batches made here and now, for what needs no pipeline.
 
 use crate::feed::{Batch, Features, MelStats, Purpose, allocate, block_tensor};
+use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::Config;
 use host::dataset::TrainingData;
 use host::loader::{Dataset, HostBatch, plan};
 use std::sync::Arc;
-use tch::Device;
+use tch::{Device, Tensor};
 
 /// Batches that mean and deviation of the mel values are measured on.
 const STATS_BATCHES: usize = 8;
+/// Noise and times of every evaluation are the same, so that its figures can be compared.
+const EVALUATION_SEED: i64 = 7;
 
 /// Mean and deviation of a corpus's mel values: measured once, then part of every checkpoint.
 pub fn mel_stats(data: &TrainingData, config: &Config) -> Result<MelStats> {
@@ -37,18 +40,30 @@ pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number:
     Ok((host, batch.copy_to(device)))
 }
 
-/// Means over a whole set of what `of` finds in each batch, which counts by its frames of speech.
+/// Means over a whole set of what `of` finds in each batch, which counts by its frames of speech. Ranks share the batches
+/// out and get the same means. What is random in a batch is the same each time, whoever takes it.
 pub fn means_over<const N: usize>(
     features: &Features,
     dataset: &Dataset,
+    ranks: Option<&Ranks>,
     of: impl Fn(&Batch) -> [f64; N],
 ) -> Result<[f64; N]> {
-    let (mut sums, mut frames) = ([0.0; N], 0.0);
-    for (number, clips) in plan(dataset.lengths(), &features.layout().budget, 0, 0).iter().enumerate() {
+    let (rank, size) = ranks.map_or((0, 1), |ranks| (ranks.me.rank, ranks.me.size));
+    // The means' sums, then the frames.
+    let mut sums = vec![0.0; N + 1];
+    let plans = plan(dataset.lengths(), &features.layout().budget, 0, 0);
+    for (number, clips) in plans.iter().enumerate().skip(rank).step_by(size) {
         let (host, batch) = batch_on(features, dataset, clips, number as u64)?;
+        tch::manual_seed(EVALUATION_SEED + number as i64);
         let weight = host.speech_frames() as f64;
-        sums.iter_mut().zip(of(&batch)).for_each(|(sum, value)| *sum += value * weight);
-        frames += weight;
+        for (sum, value) in sums.iter_mut().zip(of(&batch).into_iter().chain([1.0])) {
+            *sum += value * weight;
+        }
     }
-    Ok(sums.map(|sum| sum / frames))
+    if let Some(ranks) = ranks {
+        let all = Tensor::from_slice(&sums);
+        ranks.sum(&all)?;
+        sums = Vec::try_from(all)?;
+    }
+    Ok(std::array::from_fn(|at| sums[at] / sums[N]))
 }

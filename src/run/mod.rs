@@ -8,11 +8,12 @@ pub use batches::{batch_on, means_over, mel_stats};
 pub use delays::delaying;
 pub use progress::{MemoryUsage, Progress};
 
+use crate::ranks::Ranks;
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
 use host::dataset::TrainingData;
-use host::loader::{self, Loader, Position};
+use host::loader::{self, Loader, Position, Share};
 use host::simulate::Hook;
 use indicatif::ProgressBar;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub struct RunContext<'a> {
     pub hook: &'a Hook,
     /// Gets the figures of the run whenever they are logged.
     pub watch: &'a dyn Fn(&Progress),
+    /// Those that train together with this process.
+    pub ranks: Option<&'a Arc<Ranks>>,
 }
 
 impl<'a> RunContext<'a> {
@@ -47,14 +50,20 @@ impl<'a> RunContext<'a> {
         stop: &'a AtomicBool,
         began: Instant,
     ) -> Self {
-        RunContext { config, data, roles, caps, bar, stop, began, hook: &Hook::NONE, watch: &|_| () }
+        RunContext { config, data, roles, caps, bar, stop, began, hook: &Hook::NONE, watch: &|_| (), ranks: None }
+    }
+
+    /// The part of the batches that this process takes.
+    pub fn share(&self) -> Share {
+        self.ranks.map_or(Share::WHOLE, |ranks| Share { rank: ranks.me.rank, ranks: ranks.me.size })
     }
 
     /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
     pub fn expected_steps(&self) -> u64 {
         let (training, data) = (&self.config.training, self.data);
         let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
-        let by_epochs = (epoch * training.epochs).div_ceil(training.gradient_accumulation_steps).max(1);
+        let batches = training.gradient_accumulation_steps * self.share().ranks as u64;
+        let by_epochs = (epoch * training.epochs).div_ceil(batches).max(1);
         training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
     }
 }
@@ -66,6 +75,7 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
     let options = loader::LoaderOptions {
         seed: config.training.seed,
         from,
+        share: context.share(),
         workers: settings.loader_workers(),
         depth: settings.prefetch_depth(),
         in_flight: host::loader::COPIES_IN_FLIGHT,

@@ -27,7 +27,8 @@ const USUAL_COLUMNS: usize = 80;
 
 /// Writes the figures of a run to its log files and shows the newest of them.
 pub struct Log<'a> {
-    pub metrics: MetricsWriter,
+    /// None where another rank writes.
+    pub metrics: Option<MetricsWriter>,
     config: &'a Config,
     bar: &'a ProgressBar,
     watch: &'a dyn Fn(&Progress),
@@ -65,8 +66,11 @@ impl<'a> Log<'a> {
         expected_steps: u64,
     ) -> Result<Self> {
         let config = context.config;
-        let mut metrics = MetricsWriter::create(log_dir, resumed_at)?;
-        metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
+        let writes = context.ranks.is_none_or(|ranks| ranks.is_first());
+        let mut metrics = writes.then(|| MetricsWriter::create(log_dir, resumed_at)).transpose()?;
+        if let Some(metrics) = &mut metrics {
+            metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
+        }
         let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
         Ok(Log {
             metrics,
@@ -125,7 +129,7 @@ impl<'a> Log<'a> {
             let usage = self.memory.usage(feed);
             let figures = self.figures(&reading, loss, &usage, feed);
             self.warn(reading.at, &usage, feed);
-            if let Err(error) = self.metrics.log(reading.at, &figures) {
+            if let Some(Err(error)) = self.metrics.as_mut().map(|metrics| metrics.log(reading.at, &figures)) {
                 return Ok(Err(error));
             }
         }

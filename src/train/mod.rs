@@ -24,6 +24,7 @@ pub use voice::{begin as begin_voice, train};
 
 use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
+use crate::ranks::Exchange;
 use crate::run::{RunContext, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
@@ -32,10 +33,10 @@ use host::error::WithHint;
 use host::machine::mib;
 use indicatif::ProgressBar;
 use log::Log;
+use metrics::MetricsWriter;
 use schedule::learning_rate;
 use serde::Serialize;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,7 +44,8 @@ use tune::Tuner;
 
 /// The folder that a run writes to. Opened before anything slow, so that a folder that cannot be used is found at once.
 pub struct OutputFolder {
-    writer: CheckpointWriter,
+    /// None where another rank writes.
+    writer: Option<CheckpointWriter>,
     log_dir: PathBuf,
 }
 
@@ -54,7 +56,12 @@ impl OutputFolder {
         fs::create_dir_all(&log_dir)
             .hint("choose another folder with --tensorboard-log-dir")
             .with_context(|| format!("{}: cannot be created", log_dir.display()))?;
-        Ok(OutputFolder { writer, log_dir })
+        Ok(OutputFolder { writer: Some(writer), log_dir })
+    }
+
+    /// For a rank that leaves writing to another.
+    pub fn elsewhere(training: &Training) -> Self {
+        OutputFolder { writer: None, log_dir: training.checkpoint_dir.join(LOGS) }
     }
 }
 
@@ -109,7 +116,7 @@ impl RunStart {
 }
 
 /// Computes the held-out loss of the averaged weights, and says whether everything could be logged.
-type Validate<'a, L> = Box<dyn FnMut(&Step<L>, &mut metrics::MetricsWriter, u64) -> Result<(f64, Result<()>)> + 'a>;
+type Validate<'a, L> = Box<dyn FnMut(&Step<L>, Option<&mut MetricsWriter>, u64) -> Result<(f64, Result<()>)> + 'a>;
 
 /// Writes what a kind of run keeps besides its parameters, after so many updates.
 type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
@@ -134,6 +141,11 @@ fn run<L: Learner>(
     let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
     note(bar, &describe(&step));
+    if let Some(ranks) = context.ranks {
+        step.join(Exchange::new(ranks.clone(), training, context.roles.model)?)?;
+        note(bar, &step.describe_exchange());
+        state = ranks.of_first("state", &state)?;
+    }
     let expected = context.expected_steps();
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
     let mut log = Log::create(context, &output.log_dir, &step, resumed_at, expected)?;
@@ -161,7 +173,7 @@ fn run<L: Learner>(
         state.position = done.deliveries.last().expect("at least one batch a step").resume_at.clone();
         bar.set_position(state.step);
         outcome.step = state.step;
-        outcome.interrupted = context.stop.load(Ordering::Relaxed);
+        outcome.interrupted = step.is_stopping(context.stop.load(Ordering::Relaxed))?;
         let last = outcome.interrupted || is_over(training, &state);
         let validates = validate.is_some() && (last || state.step.is_multiple_of(training.val_step));
         let saves = last || state.step.is_multiple_of(training.save_step);
@@ -177,7 +189,7 @@ fn run<L: Learner>(
         // validate: held-out loss, a spoken sample, pictures
         let mut best = false;
         if let Some(validate) = validate.as_mut().filter(|_| validates && logged.is_ok()) {
-            let (loss, written) = crate::catch(|| validate(&step, &mut log.metrics, state.step))??;
+            let (loss, written) = crate::catch(|| validate(&step, log.metrics.as_mut(), state.step))??;
             best = state.best_loss.is_none_or(|before| loss < before);
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
             state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
@@ -189,28 +201,30 @@ fn run<L: Learner>(
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
         // and when this validation was one too many in a row without a lower loss
         if saves || best || logged.is_err() || is_over(training, &state) {
+            step.ensure_equal(state.step)?;
             let extras = |folder: &Path| extras(&step, state.step, folder);
-            let saved = output.writer.save(&CheckpointParts {
+            let parts = CheckpointParts {
                 config,
                 tokenizer: &data.tokenizer,
                 state: &state,
                 groups: &step.groups,
                 scale: &step.scale,
                 extras: &extras,
-            })?;
-            if best {
-                output.writer.mark_best(&saved)?;
+            };
+            if let Some(writer) = &output.writer {
+                outcome.checkpoint = writer.save(&parts)?;
+                if best {
+                    writer.mark_best(&outcome.checkpoint)?;
+                }
             }
-            outcome.checkpoint = saved;
             log.interrupt(state.step);
         }
         logged
             .hint("free some space, then go on with --resume")
             .context("the run was saved and stopped, because its logs cannot be written")?;
     }
-    outcome.best = output
-        .writer
-        .best()
+    let best = output.writer.as_ref().and_then(CheckpointWriter::best);
+    outcome.best = best
         .zip(state.best_loss)
         .map(|((step, checkpoint), validation_loss)| BestCheckpoint { step, checkpoint, validation_loss });
     outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
@@ -240,5 +254,5 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
 
 /// Writes a line above the bar. Not `bar.println`, which is silent where no bar is drawn.
 fn note(bar: &ProgressBar, text: &str) {
-    bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
+    bar.suspend(|| cli::say(text));
 }

@@ -6,6 +6,7 @@ use crate::checkpoint::voice::Prompt;
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Losses, Voice};
 use crate::picture::Picture;
+use crate::ranks::Ranks;
 use crate::run::{batch_on, means_over};
 use crate::synth;
 use crate::vocoder::GriffinLim;
@@ -15,9 +16,6 @@ use host::dataset::TrainingData;
 use host::loader::Dataset;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
-
-/// Noise and times of every validation are the same, so that its figures can be compared.
-const SEED: i64 = 7;
 
 pub struct Validation {
     pub(super) dataset: Arc<Dataset>,
@@ -48,11 +46,17 @@ impl Validation {
     }
 
     /// The mean loss over all held-out clips, and whether everything could be logged.
-    pub fn run(&mut self, voice: &Voice, metrics: &mut MetricsWriter, step: u64) -> Result<(f64, Result<()>)> {
-        tch::manual_seed(SEED);
+    pub fn run(
+        &mut self,
+        voice: &Voice,
+        metrics: Option<&mut MetricsWriter>,
+        step: u64,
+        ranks: Option<&Ranks>,
+    ) -> Result<(f64, Result<()>)> {
         let parts = |batch: &Batch| voice.losses(batch).parts().map(|part| part.double_value(&[]));
-        let losses = tch::no_grad(|| means_over(&self.features, &self.dataset, parts))?;
+        let losses = tch::no_grad(|| means_over(&self.features, &self.dataset, ranks, parts))?;
         let loss = losses.iter().sum();
+        let Some(metrics) = metrics else { return Ok((loss, Ok(()))) };
         let names = Losses::NAMES.map(|name| format!("validation/{name}"));
         let mut figures: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(losses).collect();
         figures.push(("validation/loss", loss));

@@ -5,6 +5,7 @@
 
 use crate::feed::{Batch, Delivery, Event, Feed, Interval};
 use crate::optimizer::{LossScale, ParameterGroup};
+use crate::ranks::Exchange;
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::error::WithHint;
@@ -44,6 +45,8 @@ pub struct Step<L> {
     seed: u64,
     graphs: Graphs,
     device: Device,
+    /// Adds up the gradients of several ranks. Behind the graphs: they hold its collectives and go first.
+    exchange: Option<Exchange>,
     /// Called between the step's two events, so that what it does counts as the step's time.
     pub hook: Hook,
 }
@@ -67,7 +70,7 @@ pub struct Done {
 impl<L: Learner> Step<L> {
     pub fn new(learner: L, groups: Vec<ParameterGroup>, config: &Training, kind: Kind, device: Device) -> Result<Self> {
         let captures = config.enable_xla && device.is_cuda();
-        let figures = Figures::new(learner.loss_names().len() + groups.len(), device)?;
+        let figures = Figures::new(learner.loss_names().len(), groups.len(), device)?;
         Ok(Step {
             learner,
             groups,
@@ -79,8 +82,71 @@ impl<L: Learner> Step<L> {
             seed: config.seed,
             graphs: if captures { Graphs::WarmingUp(0) } else { Graphs::Off },
             device,
+            exchange: None,
             hook: Hook::default(),
         })
+    }
+
+    /// From here on this is one rank of several: all start with what rank 0 has, and every step adds up their gradients.
+    pub fn join(&mut self, exchange: Exchange) -> Result<()> {
+        for tensor in self.state() {
+            exchange.broadcast(tensor)?;
+        }
+        self.exchange = Some(exchange);
+        Ok(())
+    }
+
+    /// Everything that a step changes and the next one reads.
+    fn state(&self) -> impl Iterator<Item = &Tensor> {
+        let scale = self.scale.saved().into_iter().map(|(_, tensor)| tensor);
+        self.groups.iter().flat_map(ParameterGroup::state).chain(scale)
+    }
+
+    /// An error where the ranks no longer hold the same numbers.
+    pub fn ensure_equal(&self, number: u64) -> Result<()> {
+        let Some(exchange) = &self.exchange else { return Ok(()) };
+        let hash = crate::catch(|| state_hash(self.state()))?;
+        exchange.ranks().same(&format!("hash/{number}"), &hash, |first| {
+            format!("holds other numbers than rank 0 after step {number} ({hash:x} and {first:x})")
+        })
+    }
+
+    pub fn describe_exchange(&self) -> String {
+        let Some(exchange) = &self.exchange else { return String::new() };
+        let ranks = exchange.ranks();
+        format!("{} ranks on {} machines; gradients by {}", ranks.me.size, ranks.machines(), exchange.describe())
+    }
+
+    /// Whether the run is to stop here: this process alone, or all ranks after the same step once one was asked to.
+    pub fn is_stopping(&mut self, asked: bool) -> Result<bool, torchx::Error> {
+        let Some(exchange) = &mut self.exchange else { return Ok(asked) };
+        if asked {
+            exchange.ask_to_stop()?;
+        }
+        exchange.is_stopping()
+    }
+
+    /// Number of batches in a step, of all ranks.
+    fn batches(&self) -> u64 {
+        self.accumulate * self.size()
+    }
+
+    fn size(&self) -> u64 {
+        self.exchange.as_ref().map_or(1, |exchange| exchange.ranks().me.size as u64)
+    }
+
+    /// Whether gradients stay in their memory from step to step: several batches add up in it, or the host reaches for it
+    /// between two captured halves.
+    fn keeps_gradients(&self) -> bool {
+        let apart = self.exchange.as_ref().is_some_and(|exchange| !exchange.is_captured());
+        self.accumulate > 1 || (apart && !matches!(self.graphs, Graphs::Off))
+    }
+
+    fn exchange(&mut self) -> Result<(), torchx::Error> {
+        let keeps = self.keeps_gradients();
+        let Some(exchange) = &mut self.exchange else { return Ok(()) };
+        let parameters: Vec<&Tensor> = self.groups.iter().flat_map(ParameterGroup::parameters).collect();
+        exchange.sum_gradients(&parameters, keeps, &self.figures.exchange_ms())
     }
 
     /// Trains on the next `gradient_accumulation_steps` batches. `number` seeds what is random in it.
@@ -121,7 +187,10 @@ impl<L: Learner> Step<L> {
                 start = Some(Event::now(self.device)?);
                 self.hook.at(Moment::StepBegins);
             }
-            tch::manual_seed(Rng::new(&[self.seed, number, part]).next_u64() as i64);
+            // Drawn by the batch's place in the step, whichever rank takes it.
+            let rank = self.exchange.as_ref().map_or(0, |exchange| exchange.ranks().me.rank as u64);
+            let place = part * self.size() + rank;
+            tch::manual_seed(Rng::new(&[self.seed, number, place]).next_u64() as i64);
             self.advance_capture()?;
             match &self.graphs {
                 Graphs::Whole(step) => step.replay()?,
@@ -131,6 +200,9 @@ impl<L: Learner> Step<L> {
             if part + 1 < self.accumulate {
                 part_ends.push(Event::now(self.device)?);
             }
+        }
+        if self.exchange.as_ref().is_some_and(|exchange| !exchange.is_captured()) {
+            self.exchange()?;
         }
         match &self.graphs {
             Graphs::Whole(_) => {}
@@ -150,6 +222,9 @@ impl<L: Learner> Step<L> {
 
     /// Queues a reading of the losses since the last one, taken after step `at`. It is handed out by `poll`.
     pub fn request_reading(&mut self, at: u64) -> Result<(), torchx::Error> {
+        if let Some(exchange) = &self.exchange {
+            exchange.sum(&self.figures.losses())?;
+        }
         self.figures.request(at, self.device)
     }
 
@@ -159,7 +234,7 @@ impl<L: Learner> Step<L> {
     }
 
     fn forward_backward(&self) -> Result<(), torchx::Error> {
-        let share = 1.0 / self.accumulate as f64;
+        let share = 1.0 / self.batches() as f64;
         let batch = self.input.as_ref().expect("a batch was delivered");
         let _copies = Narrowed::new(self.groups.iter().flat_map(ParameterGroup::parameters), self.kind)?;
         let losses = self.learner.backward(batch, &(self.scale.value() * share)) * share;
@@ -168,14 +243,17 @@ impl<L: Learner> Step<L> {
     }
 
     fn update(&mut self) -> Result<(), torchx::Error> {
+        if self.exchange.as_ref().is_some_and(Exchange::is_captured) {
+            self.exchange()?;
+        }
+        let keeps = self.keeps_gradients();
         let first_norm = self.learner.loss_names().len() as i64;
         let mut spoiled = Tensor::zeros([], (Kind::Float, self.device));
         for (index, group) in self.groups.iter_mut().enumerate() {
             let (norm, bad) = group.update(&self.scale)?;
-            // What several batches add up in must stay where it is.
-            match self.accumulate {
-                1 => group.optimizer.drop_grad()?,
-                _ => group.optimizer.zero_grad()?,
+            match keeps {
+                false => group.optimizer.drop_grad()?,
+                true => group.optimizer.zero_grad()?,
             }
             spoiled = spoiled.maximum(&bad);
             let finite = norm.nan_to_num(0.0, 0.0, 0.0);
@@ -197,7 +275,7 @@ impl<L: Learner> Step<L> {
         let fact = "the step could not be captured";
         // One pool: the graphs are always replayed in the order in which they are captured here.
         let pool = Pool::new(device)?;
-        if self.accumulate == 1 {
+        if !self.keeps_gradients() {
             let whole = || {
                 self.forward_backward()?;
                 self.update()
@@ -214,10 +292,23 @@ impl<L: Learner> Step<L> {
     }
 }
 
+/// A number of all these tensors' bits, the order of which counts; on the device but for the last of it.
+fn state_hash<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> i64 {
+    let of = |tensor: &Tensor| {
+        let bits = tensor.contiguous().view(-1).view_dtype(Kind::Int).to_kind(Kind::Int64);
+        let places = Tensor::arange(bits.size()[0], (Kind::Int64, tensor.device())) * 2 + 1;
+        (bits * places).sum(Kind::Int64)
+    };
+    let sums: Vec<Tensor> = tch::no_grad(|| tensors.map(of).collect());
+    let all: Vec<i64> = Vec::try_from(Tensor::stack(&sums, 0)).expect("whole numbers");
+    all.iter().fold(0, |hash: i64, sum| hash.wrapping_mul(0x0100_0000_01b3).wrapping_add(*sum))
+}
+
 /// Sums on the device since they were last asked for.
 struct Figures {
-    /// The losses, then the gradient norm of each group.
+    /// The losses, then the gradient norm of each group, then the time of the exchange between ranks in ms.
     sums: Tensor,
+    losses: i64,
     /// Steps whose gradients were not finite; AdamW leaves these out.
     skipped: Tensor,
     steps: u64,
@@ -240,17 +331,28 @@ pub struct LossReading {
     pub at: u64,
     /// By `Learner::loss_names`, then a gradient norm for each group.
     pub means: Vec<f64>,
+    /// Time of this rank in the exchange of gradients, its wait for the others included.
+    pub exchange_ms: f64,
     pub skipped_steps: u64,
 }
 
 impl Figures {
-    fn new(len: usize, device: Device) -> Result<Self> {
+    fn new(losses: usize, groups: usize, device: Device) -> Result<Self> {
         Ok(Figures {
-            sums: Tensor::f_zeros([len as i64], (Kind::Float, device))?,
+            sums: Tensor::f_zeros([(losses + groups + 1) as i64], (Kind::Float, device))?,
+            losses: losses as i64,
             skipped: Tensor::f_zeros([1], (Kind::Float, device))?,
             steps: 0,
             pending: Default::default(),
         })
+    }
+
+    fn losses(&self) -> Tensor {
+        self.sums.narrow(0, 0, self.losses)
+    }
+
+    fn exchange_ms(&self) -> Tensor {
+        self.sums.narrow(0, self.sums.size()[0] - 1, 1)
     }
 
     fn request(&mut self, at: u64, device: Device) -> Result<(), torchx::Error> {
@@ -276,7 +378,8 @@ impl Figures {
         let Pending { host, steps, at, .. } = self.pending.pop_front().expect("it has a front");
         let values: Vec<f32> = Vec::try_from(host)?;
         let (skipped, sums) = values.split_last().expect("one more than losses");
-        let means = sums.iter().map(|sum| f64::from(*sum) / steps.max(1) as f64).collect();
-        Ok(Some(LossReading { at, means, skipped_steps: *skipped as u64 }))
+        let mut means: Vec<f64> = sums.iter().map(|sum| f64::from(*sum) / steps.max(1) as f64).collect();
+        let exchange_ms = means.pop().expect("behind the norms");
+        Ok(Some(LossReading { at, means, exchange_ms, skipped_steps: *skipped as u64 }))
     }
 }

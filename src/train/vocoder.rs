@@ -9,6 +9,7 @@ use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Sampling, Voice};
 use crate::optimizer::ParameterGroup;
 use crate::picture::Picture;
+use crate::ranks::Ranks;
 use crate::run::{RunContext, activation_kind, batch_on, means_over};
 use crate::vocoder::{AdversarialStep, BETAS};
 use anyhow::Result;
@@ -109,7 +110,8 @@ pub fn train_vocoder(
     let validation = Validation::new(context, purpose, state.mel_stats)?;
     let validate = validation.map(|mut validation| -> Validate<VocoderLearner> {
         Box::new(move |step, metrics, number| {
-            step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
+            let ranks = context.ranks.map(|ranks| &**ranks);
+            step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number, ranks))
         })
     });
     let nothing_else = |_: &Step<VocoderLearner>, _: u64, _: &Path| Ok(());
@@ -165,12 +167,19 @@ impl Validation {
         Ok(Some(Validation { dataset, features, rate_hz: context.config.data.sample_rate }))
     }
 
-    fn run(&mut self, learner: &VocoderLearner, metrics: &mut MetricsWriter, step: u64) -> Result<(f64, Result<()>)> {
+    fn run(
+        &mut self,
+        learner: &VocoderLearner,
+        metrics: Option<&mut MetricsWriter>,
+        step: u64,
+        ranks: Option<&Ranks>,
+    ) -> Result<(f64, Result<()>)> {
         let distance = |batch: &Batch| {
             let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
             [learner.adversarial.loss(samples, &learner.log_mel(batch)).double_value(&[])]
         };
-        let [loss] = means_over(&self.features, &self.dataset, distance)?;
+        let [loss] = means_over(&self.features, &self.dataset, ranks, distance)?;
+        let Some(metrics) = metrics else { return Ok((loss, Ok(()))) };
         let logged = metrics.log(step, &[("validation/mel", loss)]).and_then(|()| self.speak(learner, metrics, step));
         Ok((loss, logged))
     }

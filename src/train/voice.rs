@@ -34,7 +34,8 @@ pub fn train(context: &RunContext, output: OutputFolder, start: RunStart) -> Res
     let validation = Validation::new(context.config, context.data, &state, context.roles.model)?;
     let validate = validation.map(|mut validation| -> super::Validate<Voice> {
         Box::new(move |step, metrics, number| {
-            step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number))
+            let ranks = context.ranks.map(|ranks| &**ranks);
+            step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number, ranks))
         })
     });
     let own = context.config.model.clones().then(|| representative(context, &state)).transpose()?;

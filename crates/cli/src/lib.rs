@@ -29,7 +29,7 @@ pub mod train_vocoder;
 mod validate;
 pub mod voice;
 
-pub use output::{INTERRUPTED, finish, print_line, report, say};
+pub use output::{INTERRUPTED, be_quiet, complain, finish, print_line, report, say};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

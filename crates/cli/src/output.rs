@@ -6,6 +6,7 @@ use host::tools::report::FindingsReport;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit codes: 0 done; 1 done, with findings; 2 an error or wrong usage; 130 interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -15,8 +16,26 @@ pub fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From here on `say` and progress bars are silent: another process speaks for this one.
+pub fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// Prints a line for people, on stderr. Where nobody can read it, nothing is lost.
 pub fn say(text: impl Display) {
+    if !is_quiet() {
+        complain(text);
+    }
+}
+
+/// Prints a line for people that must be heard.
+pub fn complain(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -36,7 +55,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS; // the reader of our output has seen enough
     }
-    say(format!("error: {}", Explained::of(error.as_ref())));
+    complain(format!("error: {}", Explained::of(error.as_ref())));
     let interrupted = matches!(error.downcast_ref(), Some(CacheError::Interrupted { .. }));
     ExitCode::from(if interrupted { INTERRUPTED } else { 2 })
 }

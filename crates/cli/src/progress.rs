@@ -1,6 +1,6 @@
 //! Progress bars and Ctrl-C, alike in every command. Bars go to stderr; where that is no terminal, nothing is drawn.
 
-use crate::{INTERRUPTED, say};
+use crate::{INTERRUPTED, output, say};
 use anyhow::{Context, Result};
 use host::cache::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A bar that counts to `total`, with rate and time left.
 pub fn bar(total: u64, name: &'static str) -> ProgressBar {
-    let bar = ProgressBar::new(total).with_prefix(name);
+    let bar = if output::is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(total) }.with_prefix(name);
     let template = "{prefix} {wide_bar} {pos}/{len} · {per_sec} · {eta} left · {msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("a template that every command uses"));
     bar.enable_steady_tick(Duration::from_millis(200));

@@ -18,6 +18,11 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// How this machine calls itself.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Bytes that this user may still write where `path` is, which must exist.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stats = rustix::fs::statvfs(path)?;

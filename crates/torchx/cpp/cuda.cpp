@@ -2,6 +2,7 @@
 // so that the program starts on machines without CUDA. It links to nothing; the loader finds its symbols by then.
 #include "activity.h"
 #include "error.h"
+#include "nccl.h"
 #include "nvrtc.h"
 
 #include <ATen/Context.h>
@@ -268,6 +269,29 @@ void activity_clear() { activity::clear(); }
 
 }  // namespace
 
+char* nccl_unique_id(nccl::Id* id) {
+  return guarded([&] { nccl::check(nccl::library().unique_id(id)); });
+}
+
+char* nccl_join(const nccl::Id* id, int32_t rank, int32_t size, int32_t device, nccl::Comm* comm) {
+  return guarded([&] {
+    CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+    nccl::check(nccl::library().init_rank(comm, size, *id, rank));
+  });
+}
+
+char* nccl_sum(nccl::Comm comm, const Tensor* tensor) {
+  return guarded([&] { nccl::sum(comm, *tensor); });
+}
+
+char* nccl_broadcast(nccl::Comm comm, const Tensor* tensor) {
+  return guarded([&] { nccl::broadcast(comm, *tensor); });
+}
+
+char* nccl_leave(nccl::Comm comm) {
+  return guarded([&] { nccl::check(nccl::library().abort(comm)); });
+}
+
 // Mirror of the Rust struct `Api`, in the same order.
 struct Api {
   decltype(&init) init_;
@@ -304,6 +328,11 @@ struct Api {
   decltype(&activity_start) activity_start_;
   decltype(&activity_stop) activity_stop_;
   decltype(&activity_clear) activity_clear_;
+  decltype(&nccl_unique_id) nccl_unique_id_;
+  decltype(&nccl_join) nccl_join_;
+  decltype(&nccl_sum) nccl_sum_;
+  decltype(&nccl_broadcast) nccl_broadcast_;
+  decltype(&nccl_leave) nccl_leave_;
 };
 
 extern "C" const Api* torchx_cuda_api() {
@@ -315,6 +344,7 @@ extern "C" const Api* torchx_cuda_api() {
       set_memory_fraction, memory_stats, reset_peak, empty_cache,
       kernel_compile, kernel_launch, kernel_free,
       activity_start, activity_stop, activity_clear,
+      nccl_unique_id, nccl_join, nccl_sum, nccl_broadcast, nccl_leave,
   };
   return &api;
 }

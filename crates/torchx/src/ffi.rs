@@ -1,6 +1,6 @@
 //! The C functions of `cpp/`, and how their messages become errors.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
 use tch::Tensor;
@@ -17,6 +17,10 @@ pub(crate) struct RawTensor {
     _data: [u8; 0],
     _not_send: PhantomData<(*mut u8, PhantomPinned)>,
 }
+
+/// Objects that live on the C++ side.
+pub(crate) type RawStore = *mut c_void;
+pub(crate) type RawGloo = *mut c_void;
 
 unsafe extern "C" {
     pub(crate) fn torchx_copy_async(dst: *const RawTensor, src: *const RawTensor) -> Message;
@@ -75,6 +79,42 @@ unsafe extern "C" {
         max_len: i64,
         scale: *const f64,
         output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_store_open(
+        host: *const c_char,
+        port: u16,
+        serves: bool,
+        timeout_ms: i64,
+        store: *mut RawStore,
+    ) -> Message;
+    pub(crate) fn torchx_store_close(store: RawStore);
+    pub(crate) fn torchx_store_port(store: RawStore) -> u16;
+    pub(crate) fn torchx_store_set(store: RawStore, key: *const c_char, bytes: *const u8, count: usize) -> Message;
+    pub(crate) fn torchx_store_get(
+        store: RawStore,
+        key: *const c_char,
+        bytes: *mut *mut u8,
+        count: *mut usize,
+    ) -> Message;
+    pub(crate) fn torchx_gloo_join(
+        store: RawStore,
+        prefix: *const c_char,
+        rank: i32,
+        size: i32,
+        address: *const c_char,
+        timeout_ms: i64,
+        gloo: *mut RawGloo,
+    ) -> Message;
+    pub(crate) fn torchx_gloo_leave(gloo: RawGloo);
+    pub(crate) fn torchx_gloo_sum(gloo: RawGloo, tensor: *const RawTensor) -> Message;
+    pub(crate) fn torchx_gloo_broadcast(gloo: RawGloo, tensor: *const RawTensor) -> Message;
+    pub(crate) fn torchx_grad_len(params: *const *const RawTensor, count: usize) -> i64;
+    pub(crate) fn torchx_gather_grad(params: *const *const RawTensor, count: usize, flat: *const RawTensor) -> Message;
+    pub(crate) fn torchx_scatter_grad(
+        params: *const *const RawTensor,
+        count: usize,
+        flat: *const RawTensor,
+        adopt: bool,
     ) -> Message;
     pub(crate) fn torchx_adaln(
         program: *const Program,

@@ -1,6 +1,6 @@
 //! The few LibTorch features that `tch` does not bind: CUDA graphs, streams and events, the caching allocator, fused
 //! AdamW, gradient clipping without a host round trip, attention over packed sequences, run-time kernels, a few
-//! operations fused by them, and a record of what the GPUs ran.
+//! operations fused by them, collectives over several processes, and a record of what the GPUs ran.
 //!
 //! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one: call
 //! it first thing. No C++ exception gets out: each becomes an [`Error`].
@@ -9,6 +9,7 @@ pub mod activity;
 pub mod adamw;
 mod attention;
 mod clip;
+pub mod collectives;
 pub mod cuda;
 mod determinism;
 mod error;
@@ -16,6 +17,7 @@ mod ffi;
 mod foreach;
 pub mod fused;
 mod graph;
+pub mod gradients;
 mod host;
 mod kernel;
 pub mod memory;

@@ -64,6 +64,7 @@ pub(crate) type Guard = *mut c_void;
 pub(crate) type RawEvent = *mut c_void;
 pub(crate) type RawGraph = *mut c_void;
 pub(crate) type RawKernel = *mut c_void;
+pub(crate) type RawComm = *mut c_void;
 
 pub(crate) type Launch = unsafe extern "C" fn(RawKernel, *const u32, *const u32, u32, *const *const c_void) -> Message;
 
@@ -105,6 +106,11 @@ pub(crate) struct Api {
     pub activity_start: unsafe extern "C" fn() -> Message,
     pub activity_stop: unsafe extern "C" fn(*mut Recording) -> Message,
     pub activity_clear: unsafe extern "C" fn(),
+    pub nccl_unique_id: unsafe extern "C" fn(*mut [u8; 128]) -> Message,
+    pub nccl_join: unsafe extern "C" fn(*const [u8; 128], i32, i32, i32, *mut RawComm) -> Message,
+    pub nccl_sum: unsafe extern "C" fn(RawComm, *const RawTensor) -> Message,
+    pub nccl_broadcast: unsafe extern "C" fn(RawComm, *const RawTensor) -> Message,
+    pub nccl_leave: unsafe extern "C" fn(RawComm) -> Message,
 }
 
 pub(crate) struct Shim {

@@ -233,7 +233,7 @@ impl<'a> Trials<'a> {
         if let Some(pair) = pair.filter(|pair| pair.is_faster_than(chosen)) {
             let gain = pair.audio_seconds_per_second / chosen.audio_seconds_per_second;
             let reason = format!("×{gain:.2} of one GPU in both roles, measured");
-            (config.training.data_gpu, config.training.model_gpu) = (Some(other), Some(model));
+            (config.training.data_gpu, config.training.model_gpu) = (Some(other), Some(model.into()));
             choices.push(ChosenSetting::new("training.data_gpu", other, reason.clone()));
             choices.push(ChosenSetting::new("training.model_gpu", model, reason));
             *chosen = pair;
@@ -254,8 +254,8 @@ impl<'a> Trials<'a> {
         // The cache of this run holds what it held before.
         let mut config = tuned.clone();
         config.data.cache_content = self.context.config.data.cache_content;
-        let roles = match (tuned.training.data_gpu, tuned.training.model_gpu) {
-            (Some(data), Some(model)) => Roles { data: Device::Cuda(data), model: Device::Cuda(model) },
+        let roles = match (tuned.training.data_gpu, &tuned.training.model_gpu) {
+            (Some(data), Some(model)) => Roles { data: Device::Cuda(data), model: Device::Cuda(model.first()) },
             _ => self.context.roles,
         };
         let after = dry_run(&RunContext { roles, ..*self.context }, &config, self.budget(frames), seconds)?;

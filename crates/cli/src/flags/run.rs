@@ -3,7 +3,7 @@
 
 use super::layout::Layout;
 use anyhow::Result;
-use host::config::{self, Config, Durations, LongClips, OptimizationLevel, Overrides, Size};
+use host::config::{self, Config, Durations, GpuList, LongClips, OptimizationLevel, Overrides, Size};
 use std::path::PathBuf;
 
 /// What is trained on, and how it is cut into batches.
@@ -77,9 +77,15 @@ pub struct RunFlags {
     /// GPU that prepares batches
     #[arg(long, value_name = "N", help_heading = "Devices")]
     data_gpu: Option<usize>,
-    /// GPU that trains
+    /// GPU that trains; several, as 0,1,2, train side by side
+    #[arg(long, value_name = "N[,N…]", help_heading = "Devices")]
+    model_gpu: Option<GpuList>,
+    /// Processes that train side by side on this machine [default: one for each GPU of --model-gpu]
     #[arg(long, value_name = "N", help_heading = "Devices")]
-    model_gpu: Option<usize>,
+    ranks: Option<usize>,
+    /// Seconds until a rank that does not answer ends the run
+    #[arg(long, value_name = "SECONDS", help_heading = "Devices")]
+    rank_timeout: Option<f64>,
     /// Hard memory caps on the GPUs: those below, or a third and two thirds of what is free
     #[arg(long, help_heading = "Devices")]
     enable_memory_isolation: bool,
@@ -156,7 +162,9 @@ impl RunFlags {
             .set("training.seed", self.seed)
             .set("training.device", self.device.as_ref())
             .set("training.data_gpu", self.data_gpu)
-            .set("training.model_gpu", self.model_gpu)
+            .set("training.model_gpu", self.model_gpu.as_ref())
+            .set("training.ranks", self.ranks)
+            .set("training.rank_timeout", self.rank_timeout)
             .set("training.enable_memory_isolation", self.enable_memory_isolation.then_some(true))
             .set("training.data_gpu_memory", self.data_gpu_memory)
             .set("training.model_gpu_memory", self.model_gpu_memory)

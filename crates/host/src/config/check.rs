@@ -13,8 +13,8 @@ const HEAD_CHANNELS_MAX: i64 = 256;
 /// A rule that is broken: the keys that it is about, and what is wrong.
 type Finding = Option<(&'static [&'static str], Wrong)>;
 
-const RULES: [fn(&Config) -> Finding; 11] =
-    [text_heads, decoder_heads, hop, bands, band_edges, splits, durations, warmup, roles, device, caps];
+const RULES: [fn(&Config) -> Finding; 12] =
+    [text_heads, decoder_heads, hop, bands, band_edges, splits, durations, warmup, roles, device, ranks, caps];
 
 /// Every rule that is broken, but those about keys whose values were refused already.
 pub(super) fn contradictions(config: &Config, given: &Layer) -> Vec<Error> {
@@ -94,22 +94,27 @@ fn warmup(config: &Config) -> Finding {
 }
 
 fn roles(config: &Config) -> Finding {
-    let (alone, missing) = match (config.training.data_gpu, config.training.model_gpu) {
-        (Some(_), None) => ("data_gpu", "model_gpu"),
-        (None, Some(_)) => ("model_gpu", "data_gpu"),
-        _ => return None,
-    };
-    let fact = format!("`{alone}` is set without `{missing}`");
-    Some((&["data_gpu", "model_gpu"], Wrong::hinted(fact, "both may name the same GPU; for one GPU, use `device`")))
+    let alone = config.training.data_gpu.is_some() && config.training.model_gpu.is_none();
+    let fact = "`data_gpu` is set without `model_gpu`";
+    let wrong = || Wrong::hinted(fact, "both may name the same GPU; for one GPU, use `device`");
+    alone.then(|| (&["data_gpu", "model_gpu"][..], wrong()))
 }
 
 fn device(config: &Config) -> Finding {
     let device = config.training.device.as_str();
-    let gpu = config.training.model_gpu?;
-    let contradicts = device == "cpu" || device_index(device).is_some_and(|index| index != gpu);
-    let fact = format!("`device` is {device}, but `model_gpu` is {gpu}");
-    let wrong = || Wrong::accepted(fact, format!("auto, cuda or cuda:{gpu}"));
-    contradicts.then(|| (&["device", "model_gpu"][..], wrong()))
+    let gpus = config.training.model_gpu.as_ref()?;
+    let contradicts = device == "cpu" || device_index(device).is_some_and(|index| gpus.iter().any(|gpu| gpu != index));
+    let named = gpus.iter().map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",");
+    let fact = format!("`device` is {device}, but `model_gpu` is {named}");
+    let accepted = if gpus.iter().len() == 1 { format!("auto, cuda or cuda:{named}") } else { "auto or cuda".into() };
+    contradicts.then(|| (&["device", "model_gpu"][..], Wrong::accepted(fact, accepted)))
+}
+
+fn ranks(config: &Config) -> Finding {
+    let (ranks, gpus) = (config.training.ranks?, config.training.model_gpu.as_ref()?.iter().len());
+    let fact = format!("`ranks` is {ranks}, but `model_gpu` names {gpus} GPUs");
+    let wrong = || Wrong::hinted(fact, "one GPU for each rank; leave out `ranks`");
+    (ranks != gpus).then(|| (&["ranks", "model_gpu"][..], wrong()))
 }
 
 fn caps(config: &Config) -> Finding {
@@ -151,7 +156,8 @@ mod tests {
             ("data: {train_split: 0.9, val_split: 0.2}", "`train_split` 0.9 and `val_split` 0.2 together exceed 1"),
             ("training: {schedule: noam, warmup_steps: 0}", "`warmup_steps` is 0"),
             ("training:\n  data_gpu: 0\n", "a.yaml:2: `data_gpu` is set without `model_gpu`"),
-            ("training:\n  model_gpu: 0\n", "a.yaml:2: `model_gpu` is set without `data_gpu`"),
+            ("training: {ranks: 3, model_gpu: [0, 1]}", "`ranks` is 3, but `model_gpu` names 2 GPUs"),
+            ("training: {device: 'cuda:0', model_gpu: [0, 1]}", "`model_gpu` is 0,1; accepted: auto or cuda"),
             ("training: {device: cpu, data_gpu: 0, model_gpu: 1}", "accepted: auto, cuda or cuda:1"),
             ("training: {device: 'cuda:0', data_gpu: 0, model_gpu: 1}", "accepted: auto, cuda or cuda:1"),
             (

@@ -52,15 +52,23 @@ impl Error {
 
 /// Devices that `training` asks for, or an error that lists what is there. Only `auto` chooses by itself.
 pub fn choose(training: &Training, gpus: &impl Gpus) -> Result<RoleGpus, Error> {
-    if let (Some(data), Some(model)) = (training.data_gpu, training.model_gpu) {
-        return Ok(RoleGpus {
-            data: Some(present(data, "data_gpu", gpus)?),
-            model: Some(present(model, "model_gpu", gpus)?),
-        });
+    let model = match &training.model_gpu {
+        Some(models) => Some(present(models.first(), "model_gpu", gpus)?),
+        None => named(&training.device, gpus)?,
+    };
+    if let Some(data) = training.data_gpu {
+        return Ok(RoleGpus { data: Some(present(data, "data_gpu", gpus)?), model });
     }
-    let model = named(&training.device, gpus)?;
     let data = model.filter(|_| training.data_device != DataDevice::Cpu);
     Ok(RoleGpus { data, model })
+}
+
+/// The GPU of a rank where none is named for it: its number on this machine, unless its launcher shows it one GPU only.
+pub fn of_local_rank(local_rank: usize, gpus: &impl Gpus) -> Result<usize, Error> {
+    if gpus.count().is_ok_and(|count| count == 1) {
+        return Ok(0);
+    }
+    present(local_rank, "this rank", gpus)
 }
 
 /// GPU that `auto`, `cpu`, `cuda` or `cuda:N` means; `None` is the CPU.
@@ -122,6 +130,8 @@ mod tests {
         assert_eq!(chosen("device: cuda:1", 2), Ok((Some(1), Some(1))));
         assert_eq!(chosen("device: cuda, data_device: cpu", 1), Ok((None, Some(0))));
         assert_eq!(chosen("data_gpu: 1, model_gpu: 0", 2), Ok((Some(1), Some(0))));
+        assert_eq!(chosen("model_gpu: 1", 2), Ok((Some(1), Some(1))));
+        assert_eq!(chosen("model_gpu: [1, 0], data_device: cpu", 2), Ok((None, Some(1))));
     }
 
     #[test]

@@ -22,7 +22,9 @@ pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
 pub use model::{GAP, Model, Size};
 pub use reference::{defaults, reference};
-pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
+pub use training::{
+    AllReducePrecision, Collectives, DataDevice, GpuList, OptimizationLevel, Precision, Schedule, Training,
+};
 
 use layer::Layer;
 use serde::Serialize;

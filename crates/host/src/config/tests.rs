@@ -159,7 +159,8 @@ fn a_config_of_an_older_trainer_loads_unchanged() {
         let Config { model, training, data } = parse(text);
         assert!(model.enable_gradient_checkpointing);
         assert_eq!((training.mixed_precision, training.enable_xla), (false, true));
-        assert_eq!((training.data_gpu, training.model_gpu, training.model_start_delay), (Some(0), Some(1), 1.5));
+        assert_eq!((training.data_gpu, training.model_start_delay), (Some(0), 1.5));
+        assert_eq!(training.model_gpu, Some(1.into()));
         assert_eq!((training.learning_rate, training.epochs), (1e-4, 500));
         assert_eq!((training.save_step, training.val_step), (5000, 1000));
         assert_eq!(training.checkpoint_dir, Path::new("./checkpointsmain"));

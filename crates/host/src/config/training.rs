@@ -51,6 +51,115 @@ choices! {
     }
 }
 
+choices! {
+    /// What adds up the gradients of several ranks.
+    pub enum Collectives {
+        /// NCCL where every rank has a GPU of its own, else Gloo
+        #[default]
+        Auto,
+        Nccl,
+        Gloo,
+    }
+}
+
+choices! {
+    /// The number format in which gradients cross between ranks.
+    pub enum AllReducePrecision {
+        #[default]
+        F32,
+        Bf16,
+    }
+}
+
+/// GPUs by number, at least one, in the order of their ranks. `2`, `[0, 1]` or `0,1`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(try_from = "GpuListForm", into = "GpuListForm")]
+pub struct GpuList(Vec<usize>);
+
+#[derive(serde::Deserialize, serde::Serialize)]
+#[serde(untagged)]
+enum GpuListForm {
+    One(usize),
+    List(Vec<usize>),
+    Text(String),
+}
+
+impl GpuList {
+    pub const ACCEPTED: &str = "a GPU from 0 to 63, or several: 0,1,2";
+    const LAST: usize = 63;
+
+    /// The GPU of a rank on this machine, if there is one for it.
+    pub fn of_rank(&self, local_rank: usize) -> Option<usize> {
+        self.0.get(local_rank).copied()
+    }
+
+    pub fn first(&self) -> usize {
+        self.0[0]
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl TryFrom<Vec<usize>> for GpuList {
+    type Error = &'static str;
+
+    fn try_from(gpus: Vec<usize>) -> Result<Self, Self::Error> {
+        let fits = !gpus.is_empty() && gpus.iter().all(|gpu| *gpu <= Self::LAST);
+        if fits { Ok(GpuList(gpus)) } else { Err(Self::ACCEPTED) }
+    }
+}
+
+impl From<usize> for GpuList {
+    fn from(gpu: usize) -> Self {
+        GpuList(vec![gpu])
+    }
+}
+
+impl std::str::FromStr for GpuList {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let gpus: Result<Vec<usize>, _> = text.split(',').map(|gpu| gpu.trim().parse()).collect();
+        gpus.map_err(|_| Self::ACCEPTED)?.try_into()
+    }
+}
+
+impl TryFrom<GpuListForm> for GpuList {
+    type Error = &'static str;
+
+    fn try_from(form: GpuListForm) -> Result<Self, Self::Error> {
+        match form {
+            GpuListForm::One(gpu) => vec![gpu].try_into(),
+            GpuListForm::List(gpus) => gpus.try_into(),
+            GpuListForm::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<GpuList> for GpuListForm {
+    fn from(GpuList(gpus): GpuList) -> Self {
+        match *gpus {
+            [gpu] => GpuListForm::One(gpu),
+            _ => GpuListForm::List(gpus),
+        }
+    }
+}
+
+impl super::accept::Setting for GpuList {
+    fn accepts() -> Accepts {
+        Accepts::Any(GpuList::ACCEPTED)
+    }
+}
+
+impl Training {
+    /// Processes that this machine is to run side by side.
+    pub fn local_ranks(&self) -> usize {
+        self.ranks.unwrap_or_else(|| self.model_gpu.as_ref().map_or(1, |gpus| gpus.iter().len()))
+    }
+}
+
 pub(super) fn level(given: &Layer) -> OptimizationLevel {
     given.get("optimization_level").unwrap_or_default()
 }
@@ -111,8 +220,16 @@ section! {
         tensorboard_log_dir: Option<PathBuf>;
         /// GPU that prepares batches, by PCI order; given together with model_gpu
         data_gpu: Option<usize>, in 0..=63;
-        /// GPU that trains; may be that of data_gpu
-        model_gpu: Option<usize>, in 0..=63;
+        /// GPU that trains; may be that of data_gpu. Several (`0,1,2`): one process each, side by side
+        model_gpu: Option<GpuList>;
+        /// processes of this machine that train side by side; null: one for each GPU of model_gpu
+        ranks: Option<usize>, in 1..=1_024;
+        /// seconds until a rank that does not answer ends the run
+        rank_timeout: f64 = 30.0, in 1.0..=86_400.0;
+        /// what adds up gradients: nccl (a GPU for each rank), gloo (over host memory), or auto: nccl where it can
+        collectives: Collectives;
+        /// format in which gradients cross between ranks: f32, or bf16: half the bytes, rounded
+        all_reduce_precision: AllReducePrecision;
         /// where batches are prepared when no GPUs are named: auto (beside the model) or cpu
         data_device: DataDevice;
         /// hard memory caps per role
@@ -145,6 +262,21 @@ pub(super) fn device_index(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpus_are_one_or_a_list() {
+        for (text, gpus) in [("3", vec![3]), ("0,1", vec![0, 1]), (" 2, 0 ", vec![2, 0])] {
+            assert_eq!(text.parse::<GpuList>().unwrap().0, gpus);
+        }
+        for bad in ["", ",", "a", "-1", "64", "0,,1"] {
+            assert!(bad.parse::<GpuList>().is_err(), "{bad}");
+        }
+        let read = |json: &str| serde_json::from_str::<GpuList>(json);
+        assert_eq!(read("[0, 5]").unwrap().0, [0, 5]);
+        assert_eq!(read("\"0,5\"").unwrap().0, [0, 5]);
+        assert_eq!(serde_json::to_string(&read("[7]").unwrap()).unwrap(), "7");
+        assert!(read("[]").is_err() && read("64").is_err());
+    }
 
     #[test]
     fn devices_are_known_by_their_names() {

@@ -17,9 +17,11 @@ use crate::text::Tokenizer;
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::Xxh3;
 
 /// What a run takes of its clips.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +176,13 @@ impl Dataset {
     /// What each clip takes of a batch; more than its own length where it may be spoken slower.
     pub fn lengths(&self) -> &[Length] {
         &self.lengths
+    }
+
+    /// Tells two sets apart that differ in a recording, a text or a cut.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        self.segments().for_each(|(_, segment)| segment.hash(&mut hash));
+        hash.finish()
     }
 
     /// Name of each clip, and what it is by its contents.

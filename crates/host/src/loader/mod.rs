@@ -13,6 +13,7 @@ mod position;
 mod stretch;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod window;
 mod workers;
 
@@ -24,6 +25,7 @@ pub use error::Error;
 pub use layout::{Axis, AxisTables, Budget, GAP, Length, Span};
 pub use packer::plan;
 pub use position::Position;
+pub use turns::Share;
 pub use workers::{Loader, LoaderOptions, LoaderStatus};
 
 /// Copies of host blocks to a device that may be under way before the feed waits for the oldest: one arrives, one is read.

@@ -75,6 +75,7 @@ fn options(workers: usize) -> LoaderOptions {
     LoaderOptions {
         seed: 9,
         from: Position::default(),
+        share: Share::WHOLE,
         workers,
         depth: 3,
         in_flight: 1,
@@ -195,6 +196,29 @@ fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
         assert!(position.ahead.is_empty());
         let resumed = start(&dataset, LoaderOptions { from: position, ..options(1) });
         assert!((stop..30).all(|at| bytes(&resumed) == expected[at]));
+    }
+}
+
+/// Two ranks, then three, then one: together they take what one rank takes, and a position is good for any number.
+#[test]
+fn ranks_take_turns_and_go_on_in_other_numbers() {
+    let (_dir, dataset) = dataset();
+    let expected = straight(&dataset, 30);
+    let (mut from, mut next) = (Position::default(), 0);
+    for (ranks, turns) in [(2, 4), (3, 5), (1, 3)] {
+        let share = |rank| LoaderOptions { share: Share { rank, ranks }, from: from.clone(), ..options(1 + rank) };
+        let loaders: Vec<Loader> = (0..ranks).map(|rank| start(&dataset, share(rank))).collect();
+        let mut positions = Vec::new();
+        for _ in 0..turns {
+            positions.clear();
+            for loader in &loaders {
+                let (bytes, position) = take(loader);
+                assert!(bytes == expected[next], "batch {next} of {ranks} ranks");
+                (next, _) = (next + 1, positions.push(position));
+            }
+        }
+        assert!(positions.windows(2).all(|pair| pair[0] == pair[1]), "{positions:?}");
+        from = positions.remove(0);
     }
 }
 

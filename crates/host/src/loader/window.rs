@@ -1,4 +1,4 @@
-//! Batches under way, by number: taken by workers in turn, finished in any order, delivered in turn or as they come.
+//! Batches under way, by turn: taken by workers in turn, finished in any order, delivered in turn or as they come.
 //!
 //! A number is taken only by a worker that owns the memory for it, so the lowest one under way always gets done, and
 //! nothing waits for ever. No number is taken far ahead of the lowest, so what was delivered out of turn is a short list.
@@ -16,10 +16,8 @@ pub(super) struct Window<T> {
 }
 
 impl<T> Window<T> {
-    /// Goes on from `low`, of which the batches at these distances were delivered before.
-    pub fn new(ordered: bool, low: u64, ahead: &[u64]) -> Self {
-        let ahead = ahead.iter().map(|distance| low + distance).collect();
-        Window { ordered, next: low, low, ahead, ready: BTreeMap::new() }
+    pub fn new(ordered: bool) -> Self {
+        Window { ordered, next: 0, low: 0, ahead: BTreeSet::new(), ready: BTreeMap::new() }
     }
 
     /// The next number to make, if it is less than `size` ahead of the lowest.
@@ -68,6 +66,7 @@ impl<T> Window<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::turns::{Share, Turns};
     use super::*;
     use crate::rng::Rng;
 
@@ -80,7 +79,7 @@ mod tests {
             let (mut got, mut resume) = (Vec::new(), (0, Vec::new()));
             for _ in 0..3 {
                 let (ordered, workers, size) = (rng.below(2) == 0, 1 + rng.below(4), 1 + rng.below(8));
-                let mut window = Window::new(ordered, resume.0, &resume.1);
+                let (mut window, order) = (Window::new(ordered), Turns::new(Share::WHOLE, resume.0, &resume.1));
                 let mut busy = Vec::new();
                 let (mut turns, stop) = (0, rng.below(200));
                 while turns < stop {
@@ -95,13 +94,13 @@ mod tests {
                         }
                         _ => {
                             let popped = window.pop();
-                            assert!(!ordered || popped.is_none_or(|number| got.iter().all(|&g| g != number)));
-                            got.extend(popped);
+                            assert!(!ordered || popped.is_none_or(|turn| turn + 1 == window.low));
+                            got.extend(popped.map(|turn| order.number(turn)));
                         }
                     }
-                    assert!(window.ahead.len() <= size.max(resume.1.len()), "out of turn: a bounded list");
+                    assert!(window.ahead.len() <= size, "out of turn: a bounded list");
                 }
-                resume = window.delivered();
+                resume = order.delivered(window.delivered());
             }
             let mut sorted = got.clone();
             sorted.sort_unstable();
@@ -118,7 +117,7 @@ mod tests {
         for seed in 0..500 {
             let mut rng = Rng::new(&[seed]);
             let (ordered, size) = (seed % 2 == 0, 1 + rng.below(6));
-            let (mut window, mut busy, mut count) = (Window::new(ordered, 0, &[1, 3]), Vec::new(), 0);
+            let (mut window, mut busy, mut count) = (Window::new(ordered), Vec::new(), 0);
             while count < 100 {
                 while busy.len() + window.ready() < size {
                     match window.take(size) {

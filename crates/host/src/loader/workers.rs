@@ -11,6 +11,7 @@ use super::error::Error;
 use super::layout::{Budget, Span};
 use super::plans::Plans;
 use super::position::Position;
+use super::turns::{Share, Turns};
 use super::window::Window;
 use crate::cache::Failure;
 use crate::machine::{MIB, ThreadClock};
@@ -29,13 +30,16 @@ const ATTEMPTS: usize = 2;
 pub struct LoaderOptions {
     pub seed: u64,
     pub from: Position,
+    /// The batches that this rank takes.
+    pub share: Share,
     /// 0 makes every batch when it is asked for, in the reader's thread.
     pub workers: usize,
     /// Batches that may wait.
     pub depth: usize,
     /// Blocks that the reader keeps at most before it gives the first one back.
     pub in_flight: usize,
-    /// Batches come in the order of the plan; otherwise those that are ready overtake.
+    /// Batches come in the order of the plan; otherwise those that are ready overtake. Several ranks always take them in
+    /// order: each must know what the others took.
     pub ordered: bool,
     pub allocate: Allocate,
     /// Damaged clips that a run may do without.
@@ -67,6 +71,9 @@ struct Shared {
     allocate: Allocate,
     max_failures: usize,
     hook: Hook,
+    turns: Turns,
+    /// Other ranks take batches too: one that cannot be made must not move this rank on.
+    is_shared: bool,
     plans: Mutex<Plans>,
     /// Workers wait for a block and a number, the reader for a batch.
     queue: Queue<State>,
@@ -117,9 +124,9 @@ enum Task {
 impl Loader {
     pub fn start(dataset: Arc<Dataset>, budget: Budget, options: LoaderOptions) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let LoaderOptions { seed, from, workers, depth, in_flight, ordered, allocate, max_failures, hook } = options;
+        let LoaderOptions { seed, from, share, workers, depth, in_flight, ordered, allocate, max_failures, hook } = options;
         let state = State {
-            window: Window::new(ordered, from.batch, &from.ahead),
+            window: Window::new(ordered || share.ranks > 1),
             free: Vec::new(),
             blocks: 0,
             depth,
@@ -138,6 +145,8 @@ impl Loader {
             allocate,
             max_failures,
             hook,
+            turns: Turns::new(share, from.batch, &from.ahead),
+            is_shared: share.ranks > 1,
             plans: Mutex::new(Plans::new(seed, from.epoch)),
             queue: Queue::new(state),
             busy_ns: AtomicU64::new(0),
@@ -272,6 +281,9 @@ impl Shared {
                 let position = self.position(state.window.delivered());
                 Some(Found::Delivery(Some(Ok(HostBatch { position, ..batch }))))
             }
+            Some(Made::Nothing(_)) if self.is_shared => {
+                Some(state.end(Error::too_many(state.failures.clone(), self.max_failures)))
+            }
             Some(Made::Nothing(block)) => {
                 state.take_back(block, self.in_flight);
                 Some(Found::Nothing)
@@ -282,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a block, then for a number. None: the worker is to end, and is counted out already.
+    /// Waits for a block, then for a turn. None: the worker is to end, and is counted out already.
     fn task(&self, is_worker: bool) -> Option<(u64, Box<dyn Block>)> {
         let mut own = None;
         loop {
@@ -327,8 +339,9 @@ impl Shared {
         allocated.map_err(refused).ok()
     }
 
-    /// Makes a batch and puts it, or the news that there is none, into the window.
-    fn make(&self, number: u64, mut block: Box<dyn Block>, worker: &Worker) {
+    /// Makes the batch of a turn and puts it, or the news that there is none, into the window.
+    fn make(&self, turn: u64, mut block: Box<dyn Block>, worker: &Worker) {
+        let number = self.turns.number(turn);
         let (start, before, mut locked) = (Instant::now(), worker.clock.read(), Duration::ZERO);
         self.hook.at(Moment::MakeBatch(number));
         let laid = (0..ATTEMPTS).find_map(|attempt| {
@@ -349,7 +362,7 @@ impl Shared {
             }
             None => Made::Nothing(block),
         };
-        self.queue.put(|state| state.window.put(number, made));
+        self.queue.put(|state| state.window.put(turn, made));
     }
 
     /// Lays a batch, less the clips that turn out to be damaged.
@@ -398,7 +411,7 @@ impl Shared {
     }
 
     fn position(&self, delivered: (u64, Vec<u64>)) -> Position {
-        self.plans().position(delivered, &self.dataset, &self.layout.budget)
+        self.plans().position(self.turns.delivered(delivered), &self.dataset, &self.layout.budget)
     }
 }
 

@@ -1,0 +1,67 @@
+//! All gradients as one flat tensor, for a collective: one long message instead of hundreds of short ones.
+
+use tch::Tensor;
+
+use crate::error::Error;
+use crate::ffi::{check, raw, raws, torchx_gather_grad, torchx_grad_len, torchx_scatter_grad};
+
+/// Number of values in the gradients of these parameters; those without one are left out, here and below.
+pub fn len(params: &[&Tensor]) -> i64 {
+    let params = raws(params.iter().copied());
+    // SAFETY: live tensors and their count.
+    unsafe { torchx_grad_len(params.as_ptr(), params.len()) }
+}
+
+/// Copies all gradients into `flat`, one behind the other, converted to its kind.
+pub fn gather(params: &[&Tensor], flat: &Tensor) -> Result<(), Error> {
+    let params = raws(params.iter().copied());
+    // SAFETY: live tensors and their count; LibTorch checks that `flat` is long enough.
+    check(unsafe { torchx_gather_grad(params.as_ptr(), params.len(), raw(flat)) })
+}
+
+/// The way back. `adopt`: parts of `flat` take the place of the gradients, which saves a copy; `flat` must then be of
+/// their kind, and is theirs until they are dropped.
+pub fn scatter(params: &[&Tensor], flat: &Tensor, adopt: bool) -> Result<(), Error> {
+    let params = raws(params.iter().copied());
+    // SAFETY: as above.
+    check(unsafe { torchx_scatter_grad(params.as_ptr(), params.len(), raw(flat), adopt) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Kind;
+    use tch::kind::FLOAT_CPU;
+
+    #[test]
+    fn gradients_come_back_from_one_tensor() {
+        for adopt in [false, true] {
+            let a = Tensor::ones([2, 3], FLOAT_CPU).set_requires_grad(true);
+            let unused = Tensor::ones([5], FLOAT_CPU).set_requires_grad(true);
+            let b = Tensor::ones([4], FLOAT_CPU).set_requires_grad(true);
+            ((&a * 2.0).sum(Kind::Float) + (&b * 3.0).sum(Kind::Float)).backward();
+            let params = [&a, &unused, &b];
+            assert_eq!(len(&params), 10);
+            let flat = Tensor::zeros([11], FLOAT_CPU);
+            gather(&params, &flat).unwrap();
+            let held: Vec<f32> = Vec::try_from(&flat).unwrap();
+            assert_eq!(held, [2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 0.0]);
+            let place = a.grad().data_ptr();
+            scatter(&params, &(&flat * 2.0), adopt).unwrap();
+            assert_eq!(a.grad().data_ptr() == place, !adopt);
+            assert_eq!((a.grad().size(), a.grad().double_value(&[1, 2])), (vec![2, 3], 4.0));
+            assert_eq!(b.grad().double_value(&[3]), 6.0);
+            assert!(!unused.grad().defined());
+        }
+    }
+
+    #[test]
+    fn a_narrower_kind_is_converted_both_ways() {
+        let a = Tensor::ones([3], FLOAT_CPU).set_requires_grad(true);
+        (&a * 1.001).sum(Kind::Float).backward();
+        let flat = Tensor::zeros([3], (Kind::BFloat16, tch::Device::Cpu));
+        gather(&[&a], &flat).unwrap();
+        scatter(&[&a], &flat, false).unwrap();
+        assert_eq!((a.grad().kind(), a.grad().double_value(&[0])), (Kind::Float, 1.0));
+    }
+}
