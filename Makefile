@@ -29,7 +29,7 @@ test: test-host
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
-	$(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
 	$(CARGO) test $(PROFILE) -p myxtts --doc
 
 # What needs no LibTorch goes first: a mistake in a parser is known in a minute.

@@ -42,6 +42,9 @@ impl BenchSetup {
         bar.finish_and_clear();
         let data = data?;
         data.notes.iter().for_each(|note| say(format!("note: {note}")));
+        if config.training.local_ranks() > 1 {
+            say("note: one rank is measured, alone; `myxtts bench scale` measures them together");
+        }
         if delays != Delays::default() {
             say(format!("note: slowed down on purpose: {delays}"));
         }

@@ -17,10 +17,30 @@ use std::time::Duration;
 /// Keys that may differ from rank to rank: where things are, and how fast they are got. What the corpus comes to is compared
 /// by itself.
 const OWN: [&str; 24] = [
-    "device", "data_gpu", "model_gpu", "ranks", "rank_timeout", "data_device", "data_gpu_memory", "model_gpu_memory",
-    "enable_memory_isolation", "model_start_delay", "checkpoint_dir", "tensorboard_log_dir", "dataset_path", "val_data",
-    "format", "speaker_pattern", "enable_caching", "cache_dir", "num_workers", "use_native_loading",
-    "prefetch_buffer_size", "prefetch_to_gpu", "enhanced_gpu_prefetch", "pipeline_buffer_size",
+    "device",
+    "data_gpu",
+    "model_gpu",
+    "ranks",
+    "rank_timeout",
+    "data_device",
+    "data_gpu_memory",
+    "model_gpu_memory",
+    "enable_memory_isolation",
+    "model_start_delay",
+    "checkpoint_dir",
+    "tensorboard_log_dir",
+    "dataset_path",
+    "val_data",
+    "format",
+    "speaker_pattern",
+    "enable_caching",
+    "cache_dir",
+    "num_workers",
+    "use_native_loading",
+    "prefetch_buffer_size",
+    "prefetch_to_gpu",
+    "enhanced_gpu_prefetch",
+    "pipeline_buffer_size",
 ];
 
 /// Runs `work` alone, as the rank that this process is, or in processes of its own, one for each rank.
@@ -43,7 +63,8 @@ pub fn in_ranks(
             let ranks = Arc::new(Ranks::join(me, timeout)?);
             let done = same_settings(&ranks, &config)
                 .and_then(|()| of_rank(config, ranks.me.local_rank, ranks.neighbours().count()))
-                .and_then(|config| work(config, Some(&ranks)));
+                .and_then(|config| work(config, Some(&ranks)))
+                .map_err(|error| error.context(ranks.name(ranks.me.rank)));
             match &done {
                 Ok(_) => ranks.leave()?,
                 Err(error) => ranks.fail(error),
@@ -81,8 +102,6 @@ fn of_rank(mut config: Config, local_rank: usize, size: usize) -> Result<Config>
     if size > 1 {
         let workers = config.data.loader_workers() / size;
         config.data.num_workers = config.data.num_workers.or(Some(workers.max(1)));
-        let cores = host::machine::cores() / size;
-        tch::set_num_threads(cores.max(1) as i32);
     }
     Ok(config)
 }

@@ -51,6 +51,7 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
 fn options(workers: usize) -> host::loader::LoaderOptions {
     host::loader::LoaderOptions {
         seed: 9,
+        share: host::loader::Share::WHOLE,
         from: Position::default(),
         workers,
         depth: 3,

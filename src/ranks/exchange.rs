@@ -8,6 +8,7 @@ use host::config::{AllReducePrecision, Collectives, Training};
 use host::error::hinted;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use torchx::collectives::{Nccl, NcclId};
@@ -56,13 +57,18 @@ struct Clock {
 
 impl Exchange {
     pub fn new(ranks: Arc<Ranks>, training: &Training, device: Device) -> Result<Self> {
-        let way = match uses_nccl(&ranks, training, device)? {
+        let number = ranks.exchanges.fetch_add(1, Ordering::Relaxed);
+        let way = match uses_nccl(&ranks, number, training, device)? {
             true => {
                 let drawn = if ranks.is_first() { Nccl::unique_id()?.to_vec() } else { Vec::new() };
-                let id: NcclId = ranks.of_first("nccl", &drawn)?.try_into().ok().context("an id of NCCL")?;
+                let id: NcclId =
+                    ranks.of_first(&format!("nccl/{number}"), &drawn)?.try_into().ok().context("an id of NCCL")?;
                 let nccl = Nccl::join(&id, (ranks.me.rank, ranks.me.size), device).context("NCCL cannot be used")?;
                 let [start, stop] = ["start", "stop"].map(|name| Kernel::compile(CLOCK, name, device));
-                Way::Nccl { nccl, clock: Clock { at: Tensor::f_zeros([1], (Kind::Int64, device))?, start: start?, stop: stop? } }
+                Way::Nccl {
+                    nccl,
+                    clock: Clock { at: Tensor::f_zeros([1], (Kind::Int64, device))?, start: start?, stop: stop? },
+                }
             }
             false => Way::Host { copy: None },
         };
@@ -95,7 +101,12 @@ impl Exchange {
 
     /// The gradients of these parameters become the sums of all ranks'. `keeps`: in the memory where they are, which a
     /// captured pass adds to again. `spent_ms`: where the time that it takes is added, `[1]` on the device.
-    pub fn sum_gradients(&mut self, parameters: &[&Tensor], keeps: bool, spent_ms: &Tensor) -> Result<(), torchx::Error> {
+    pub fn sum_gradients(
+        &mut self,
+        parameters: &[&Tensor],
+        keeps: bool,
+        spent_ms: &Tensor,
+    ) -> Result<(), torchx::Error> {
         let len = gradients::len(parameters);
         let flat = match &self.flat {
             Some(flat) if flat.size()[0] == len + 1 => flat.shallow_clone(),
@@ -201,21 +212,24 @@ fn host_copy(copy: &mut Option<Tensor>, flat: &Tensor) -> Result<Tensor, torchx:
 }
 
 /// NCCL wants a GPU for each rank. Rank 0 decides for all, by where each one is.
-fn uses_nccl(ranks: &Ranks, training: &Training, device: Device) -> Result<bool> {
+fn uses_nccl(ranks: &Ranks, number: u64, training: &Training, device: Device) -> Result<bool> {
     let gpu = match device.is_cuda() {
         true => Some((host::machine::name(), torchx::cuda::facts(device)?.pci_bus_id)),
         false => None,
     };
-    ranks.show("gpu", &gpu)?;
+    let key = format!("gpu/{number}");
+    ranks.show(&key, &gpu)?;
     let mut wanted = false;
     if ranks.is_first() {
-        let all = (0..ranks.me.size).map(|rank| ranks.wait_for("gpu", rank, &|_| ())).collect::<Result<Vec<Option<(String, String)>>>>()?;
+        let all = (0..ranks.me.size)
+            .map(|rank| ranks.wait_for(&key, rank, &|_| ()))
+            .collect::<Result<Vec<Option<(String, String)>>>>()?;
         let mut known: Vec<&(String, String)> = all.iter().flatten().collect();
         known.sort();
         known.dedup();
         wanted = known.len() == all.len();
     }
-    let apart = ranks.of_first("apart", &wanted)?;
+    let apart = ranks.of_first(&format!("apart/{number}"), &wanted)?;
     match training.collectives {
         Collectives::Gloo => Ok(false),
         Collectives::Auto => Ok(apart),

@@ -25,7 +25,11 @@ impl Ranks {
         let mut names: Vec<String> = Vec::new();
         if self.is_first() {
             let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-            names = entries.flatten().filter(|entry| entry.path().is_file()).map(|e| e.file_name().display().to_string()).collect();
+            names = entries
+                .flatten()
+                .filter(|entry| entry.path().is_file())
+                .map(|e| e.file_name().display().to_string())
+                .collect();
         }
         let arriving = folder.with_extension("arriving");
         for name in self.of_first("files", &names)? {

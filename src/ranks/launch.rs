@@ -1,7 +1,7 @@
 //! The program as its own launcher: it starts one process a rank on this machine, keeps their store, and ends with them.
 
 use anyhow::{Context, Result};
-use cli::{INTERRUPTED, say};
+use cli::{INTERRUPTED, complain};
 use host::error::hinted;
 use host::ranks::Membership;
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use torchx::collectives::Store;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Time that ranks get to end by themselves after one has failed.
-const GRACE: Duration = Duration::from_secs(5);
+/// Share of the time-out that ranks get to end by themselves after one has failed.
+const GRACE: f64 = 0.1;
 
 struct Rank {
     number: usize,
@@ -26,6 +26,7 @@ struct Rank {
 /// Runs this command once for each of `size` ranks, and waits for all. Ctrl-C goes to each of them once: they stop
 /// together, and rank 0 saves.
 pub fn launch(size: usize, timeout: Duration, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+    cli::be_quiet(); // rank 0 speaks
     let store = Store::serve(0, timeout).context("no port can be opened for the ranks")?;
     let mut ranks = Vec::new();
     for number in 0..size {
@@ -37,7 +38,7 @@ pub fn launch(size: usize, timeout: Duration, stop: &Arc<AtomicBool>) -> Result<
             }
         }
     }
-    let outcome = watch(&mut ranks, &store, stop);
+    let outcome = watch(&mut ranks, &store, timeout.mul_f64(GRACE), stop);
     kill(&mut ranks);
     outcome
 }
@@ -55,14 +56,14 @@ fn start(number: usize, size: usize, port: u16) -> Result<Child> {
     if let Some(lines) = process.stderr.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                say(format!("rank {number}: {line}"));
+                complain(format!("rank {number}: {line}"));
             }
         });
     }
     Ok(process)
 }
 
-fn watch(ranks: &mut [Rank], store: &Store, stop: &AtomicBool) -> Result<ExitCode> {
+fn watch(ranks: &mut [Rank], store: &Store, grace: Duration, stop: &AtomicBool) -> Result<ExitCode> {
     let (mut told, mut failed): (bool, Option<(usize, ExitStatus, Instant)>) = (false, None);
     loop {
         if stop.load(Ordering::Relaxed) && !told {
@@ -84,7 +85,7 @@ fn watch(ranks: &mut [Rank], store: &Store, stop: &AtomicBool) -> Result<ExitCod
             }
         }
         if let Some((number, status, at)) = failed
-            && (at.elapsed() > GRACE || ranks.iter().all(|rank| rank.ended.is_some()))
+            && (at.elapsed() > grace || ranks.iter().all(|rank| rank.ended.is_some()))
         {
             let how = match (status.code(), status.signal()) {
                 (Some(code), _) => return Ok(ExitCode::from(code as u8)), // it has said why

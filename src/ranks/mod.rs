@@ -17,6 +17,7 @@ use host::machine;
 use host::ranks::Membership;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tch::Tensor;
@@ -40,6 +41,8 @@ pub struct Ranks {
     watch: Watch,
     /// By rank: where each one is.
     homes: Vec<Home>,
+    /// Exchanges that were begun: each has keys of its own.
+    exchanges: AtomicU64,
 }
 
 /// Where a rank is.
@@ -52,14 +55,12 @@ struct Home {
 
 impl Ranks {
     /// Meets the others; an error names those that have not come within `timeout`.
-    pub fn join(me: Membership, timeout: Duration) -> Result<Ranks> {
+    pub fn join(mut me: Membership, timeout: Duration) -> Result<Ranks> {
         let store = open_store(&me, timeout)?;
+        me.port = store.port();
         let prefix = format!("myxtts/{}", me.attempt);
-        let home = Home {
-            version: env!("CARGO_PKG_VERSION").into(),
-            machine: machine::name(),
-            pid: std::process::id(),
-        };
+        let home =
+            Home { version: env!("CARGO_PKG_VERSION").into(), machine: machine::name(), pid: std::process::id() };
         let homes = meet(&store, &prefix, &me, home, timeout)?;
         let names = homes.iter().enumerate().map(|(rank, home)| home.of(rank)).collect();
         let watch = Watch::start(&me, &prefix, names, timeout)?;
@@ -67,10 +68,16 @@ impl Ranks {
         let place = (me.rank, me.size);
         let gloo = Gloo::join(&store, &format!("{prefix}/gloo"), place, &address, PATIENCE)
             .context("the ranks cannot reach each other")?;
-        let ranks = Ranks { me, store, prefix, gloo: Mutex::new(gloo), watch, homes };
+        let ranks = Ranks { me, store, prefix, gloo: Mutex::new(gloo), watch, homes, exchanges: AtomicU64::new(0) };
         let mine = &ranks.homes[ranks.me.rank].version;
-        ranks.same("version", mine, |first| format!("is of version {mine}, rank 0 of {first}"))?;
+        let differs = |first: &String| format!("version {mine}, and rank 0 has {first}");
+        ranks.same("version", mine, differs).inspect_err(|error| ranks.fail(error))?;
         Ok(ranks)
+    }
+
+    /// A group of this process alone: what several cost, without the others.
+    pub fn alone(timeout: Duration) -> Result<Ranks> {
+        Ranks::join(Membership::alone(), timeout)
     }
 
     /// The one that writes and speaks for all.
@@ -145,10 +152,7 @@ impl Ranks {
         if first == *mine {
             return Ok(());
         }
-        Err(hinted(
-            format!("{} {}", self.name(self.me.rank), differs(&first)),
-            "all ranks need the same program, settings and corpus",
-        ))
+        Err(hinted(differs(&first), "all ranks need the same program, settings and corpus"))
     }
 
     /// The sum over all ranks, in place; on the CPU.
@@ -173,9 +177,15 @@ impl Ranks {
         Ok(Vec::try_from(data)?)
     }
 
-    /// Tells the others why this one ends, so that they end with that reason.
+    /// Tells the others why this one ends, so that they end with that reason. Where it ends because another one has gone,
+    /// the watch finds out which, and this process ends with that.
     pub fn fail(&self, error: &anyhow::Error) {
-        self.watch.fail(&format!("{}: {}", self.name(self.me.rank), Explained::of(error.as_ref())));
+        let is_gone =
+            |cause: &(dyn std::error::Error + 'static)| matches!(cause.downcast_ref(), Some(torchx::Error::Peer(_)));
+        if error.chain().any(is_gone) {
+            self.watch.wait_for_reason();
+        }
+        self.watch.fail(&Explained::of(error.as_ref()).to_string());
     }
 
     /// The end of a run that went well: the one that keeps the store stays until all have got here.
@@ -236,7 +246,12 @@ fn meet(store: &Store, prefix: &str, me: &Membership, home: Home, timeout: Durat
         }
         if start.elapsed() > timeout {
             let ranks = if missing.len() == 1 { "rank" } else { "ranks" };
-            let fact = format!("{ranks} {} of {} did not come within {:.0} s", missing.join(", "), me.size, timeout.as_secs_f64());
+            let fact = format!(
+                "{ranks} {} of {} did not come within {:.0} s",
+                missing.join(", "),
+                me.size,
+                timeout.as_secs_f64()
+            );
             return Err(hinted(fact, "see what they say where they were started; --rank-timeout gives them longer"));
         }
         if me.rank == 0 && start.elapsed() > SILENCE && told.as_ref() != Some(&missing) {

@@ -23,6 +23,7 @@ struct Shared {
     me: usize,
     /// How messages call each rank.
     names: Vec<String>,
+    /// Less than what users give: by then all others shall have ended.
     timeout: Duration,
     start: Instant,
     /// When the store last answered, in ms since the start.
@@ -38,13 +39,13 @@ impl Watch {
     /// Begins to watch. The store is reached by a connection of its own: the run's may be waiting.
     pub fn start(me: &Membership, prefix: &str, names: Vec<String>, timeout: Duration) -> Result<Watch> {
         let store = Store::connect(&me.host, me.port, timeout)?;
-        let keeper = if me.is_served { format!("the launcher ({})", me.launcher) } else { names[0].clone() };
+        let keeper = if me.is_served { "the launcher".into() } else { names[0].clone() };
         let shared = Arc::new(Shared {
             store,
             prefix: prefix.into(),
             me: me.rank,
             names,
-            timeout,
+            timeout: timeout.mul_f64(0.8),
             start: Instant::now(),
             answered_ms: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -57,6 +58,11 @@ impl Watch {
         };
         let threads = vec![spawn("rank-beat", Shared::beat)?, spawn("rank-watch", Shared::watch_store)?];
         Ok(Watch { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Until the watch has found out who is gone, which ends this process; or so long that it will not.
+    pub fn wait_for_reason(&self) {
+        std::thread::sleep(self.shared.timeout);
     }
 
     /// Writes down why this rank ends, for the others.
@@ -132,10 +138,14 @@ impl Shared {
     fn watch_store(&self) {
         while !self.closed.load(Ordering::Relaxed) {
             std::thread::sleep(self.period());
-            let silent = self.start.elapsed().saturating_sub(Duration::from_millis(self.answered_ms.load(Ordering::Relaxed)));
+            let silent =
+                self.start.elapsed().saturating_sub(Duration::from_millis(self.answered_ms.load(Ordering::Relaxed)));
             if silent > self.timeout && !self.is_over.load(Ordering::Relaxed) {
                 let seconds = silent.as_secs_f64();
-                self.end(&format!("{} has not answered for {seconds:.0} s: it is stopped, or its network is down", self.keeper));
+                self.end(&format!(
+                    "{} has not answered for {seconds:.0} s: it is stopped, or its network is down",
+                    self.keeper
+                ));
             }
         }
     }
@@ -150,7 +160,12 @@ impl Shared {
     /// Ends this process, whatever it hangs in; checkpoints are whole at any time.
     fn end(&self, reason: &str) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
-            eprintln!("error: {reason}\nhint: the last checkpoint is intact; go on from it with --resume");
+            let hint = if reason.contains("\nhint: ") {
+                ""
+            } else {
+                "\nhint: the last checkpoint is intact; go on from it with --resume"
+            };
+            cli::complain(format!("error: {reason}{hint}"));
             torchx::exit_now(FAILED);
         }
     }

@@ -8,8 +8,8 @@ pub use batches::{batch_on, means_over, mel_stats};
 pub use delays::delaying;
 pub use progress::{MemoryUsage, Progress};
 
-use crate::ranks::Ranks;
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
+use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
 use host::dataset::TrainingData;

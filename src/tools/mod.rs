@@ -2,6 +2,7 @@
 
 pub mod analyze;
 pub mod bench_pipeline;
+pub mod bench_scale;
 pub mod bench_synth;
 pub mod configure;
 pub mod diagnose;

@@ -4,6 +4,7 @@ use super::memory::MemoryMonitor;
 use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{StageTimes, StepTimes};
+use super::straggler::RankLog;
 use super::{RunOutcome, note};
 use crate::feed::{Feed, FeedReading};
 use crate::run::{MemoryUsage, Progress, RunContext};
@@ -43,6 +44,8 @@ pub struct Log<'a> {
     /// Whether one GPU has both roles, so that there is one reading.
     shared: bool,
     steps: u64,
+    /// The others' figures, where there are several ranks.
+    ranks: Option<RankLog>,
     /// When the program began; taken once the first step was told.
     began: Option<Instant>,
     proposed: bool,
@@ -90,6 +93,7 @@ impl<'a> Log<'a> {
             gpu_readings: Vec::new(),
             shared: context.roles.data == context.roles.model,
             steps: expected_steps,
+            ranks: context.ranks.map(|ranks| RankLog::new(ranks.clone())),
             began: Some(context.began),
             proposed: false,
             failures_told: 0,
@@ -165,8 +169,9 @@ impl<'a> Log<'a> {
         figures.extend(names.zip(reading.means.iter().copied()));
         figures.push(("skipped_steps".into(), reading.skipped_steps as f64));
         figures.push(("learning_rate".into(), self.rate));
-        if let Some((summary, stages)) = self.step_times.close(reading.at) {
+        if let Some((mut summary, stages)) = self.step_times.close(reading.at) {
             figures.extend(stage_figures(&stages));
+            figures.extend(self.rank_figures(&mut summary, &stages, reading.exchange_ms));
             if let Some(warning) = &summary.warning {
                 note(self.bar, &format!("warning: {warning}"));
             }
@@ -178,6 +183,18 @@ impl<'a> Log<'a> {
         figures.extend(self.feed_figures(feed));
         figures.extend(memory_figures(usage));
         figures
+    }
+
+    /// What the ranks come to together: `summary` is then of all of them.
+    fn rank_figures(&mut self, summary: &mut StepSummary, stages: &StageTimes, exchange_ms: f64) -> Vec<(String, f64)> {
+        let Some(ranks) = &mut self.ranks else { return Vec::new() };
+        // What cannot be asked of the store is the watch's affair.
+        let Ok(Some(all)) = ranks.observe(summary, stages, exchange_ms, self.gpu_readings.first()) else {
+            return Vec::new();
+        };
+        summary.audio_seconds_per_second = all.audio_seconds_per_second;
+        all.finding.iter().for_each(|finding| note(self.bar, &format!("warning: {finding}")));
+        all.figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn told(&mut self, step: u64, loss: f64, window: StepSummary) -> Figures {

@@ -8,6 +8,7 @@ mod samples;
 mod schedule;
 mod step;
 mod step_times;
+mod straggler;
 mod tensorboard;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,6 @@ pub use voice::{begin as begin_voice, train};
 
 use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
-use crate::ranks::Exchange;
 use crate::run::{RunContext, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
@@ -141,9 +141,10 @@ fn run<L: Learner>(
     let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
     note(bar, &describe(&step));
-    if let Some(ranks) = context.ranks {
-        step.join(Exchange::new(ranks.clone(), training, context.roles.model)?)?;
-        note(bar, &step.describe_exchange());
+    if let (Some(ranks), Some(exchange)) = (context.ranks, &step.exchange) {
+        let machines =
+            if ranks.machines() == 1 { "one machine".into() } else { format!("{} machines", ranks.machines()) };
+        note(bar, &format!("{} ranks on {machines}; gradients by {}", ranks.me.size, exchange.describe()));
         state = ranks.of_first("state", &state)?;
     }
     let expected = context.expected_steps();
@@ -224,9 +225,11 @@ fn run<L: Learner>(
             .context("the run was saved and stopped, because its logs cannot be written")?;
     }
     let best = output.writer.as_ref().and_then(CheckpointWriter::best);
-    outcome.best = best
-        .zip(state.best_loss)
-        .map(|((step, checkpoint), validation_loss)| BestCheckpoint { step, checkpoint, validation_loss });
+    outcome.best = best.zip(state.best_loss).map(|((step, checkpoint), validation_loss)| BestCheckpoint {
+        step,
+        checkpoint,
+        validation_loss,
+    });
     outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
     Ok(outcome)
 }

@@ -5,12 +5,13 @@
 
 use crate::feed::{Batch, Delivery, Event, Feed, Interval};
 use crate::optimizer::{LossScale, ParameterGroup};
-use crate::ranks::Exchange;
+use crate::ranks::{Exchange, Ranks};
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::error::WithHint;
 use host::rng::Rng;
 use host::simulate::{Hook, Moment};
+use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 use torchx::{Graph, Narrowed, Pool};
 
@@ -46,7 +47,7 @@ pub struct Step<L> {
     graphs: Graphs,
     device: Device,
     /// Adds up the gradients of several ranks. Behind the graphs: they hold its collectives and go first.
-    exchange: Option<Exchange>,
+    pub exchange: Option<Exchange>,
     /// Called between the step's two events, so that what it does counts as the step's time.
     pub hook: Hook,
 }
@@ -88,7 +89,9 @@ impl<L: Learner> Step<L> {
     }
 
     /// From here on this is one rank of several: all start with what rank 0 has, and every step adds up their gradients.
-    pub fn join(&mut self, exchange: Exchange) -> Result<()> {
+    pub fn join(&mut self, ranks: Option<&Arc<Ranks>>, config: &Training) -> Result<()> {
+        let Some(ranks) = ranks else { return Ok(()) };
+        let exchange = Exchange::new(ranks.clone(), config, self.device)?;
         for tensor in self.state() {
             exchange.broadcast(tensor)?;
         }
@@ -109,12 +112,6 @@ impl<L: Learner> Step<L> {
         exchange.ranks().same(&format!("hash/{number}"), &hash, |first| {
             format!("holds other numbers than rank 0 after step {number} ({hash:x} and {first:x})")
         })
-    }
-
-    pub fn describe_exchange(&self) -> String {
-        let Some(exchange) = &self.exchange else { return String::new() };
-        let ranks = exchange.ranks();
-        format!("{} ranks on {} machines; gradients by {}", ranks.me.size, ranks.machines(), exchange.describe())
     }
 
     /// Whether the run is to stop here: this process alone, or all ranks after the same step once one was asked to.
@@ -142,7 +139,7 @@ impl<L: Learner> Step<L> {
         self.accumulate > 1 || (apart && !matches!(self.graphs, Graphs::Off))
     }
 
-    fn exchange(&mut self) -> Result<(), torchx::Error> {
+    fn exchange_gradients(&mut self) -> Result<(), torchx::Error> {
         let keeps = self.keeps_gradients();
         let Some(exchange) = &mut self.exchange else { return Ok(()) };
         let parameters: Vec<&Tensor> = self.groups.iter().flat_map(ParameterGroup::parameters).collect();
@@ -202,7 +199,7 @@ impl<L: Learner> Step<L> {
             }
         }
         if self.exchange.as_ref().is_some_and(|exchange| !exchange.is_captured()) {
-            self.exchange()?;
+            self.exchange_gradients()?;
         }
         match &self.graphs {
             Graphs::Whole(_) => {}
@@ -244,7 +241,7 @@ impl<L: Learner> Step<L> {
 
     fn update(&mut self) -> Result<(), torchx::Error> {
         if self.exchange.as_ref().is_some_and(Exchange::is_captured) {
-            self.exchange()?;
+            self.exchange_gradients()?;
         }
         let keeps = self.keeps_gradients();
         let first_norm = self.learner.loss_names().len() as i64;

@@ -148,6 +148,7 @@ fn begin(
         }
         RunStart::Fresh => RunState::vocoder(stats),
     };
+    step.join(context.ranks, &config.training)?;
     Ok((step, state))
 }
 

@@ -103,5 +103,6 @@ pub fn begin(context: &RunContext, start: &RunStart) -> Result<(Step<Voice>, Run
     if state.change_durations(durations) && matches!(start, RunStart::Resume(_)) {
         note(context.bar, "durations are not those of the run so far: the lowest held-out loss is looked for anew");
     }
+    step.join(context.ranks, &config.training)?;
     Ok((step, state))
 }

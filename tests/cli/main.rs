@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod programs;
+mod ranks;
 mod tuning;
 
 /// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.

@@ -95,10 +95,7 @@ impl Membership {
         let rank = number(names.rank)?.unwrap_or(0) as usize;
         let size = number(names.size)?.unwrap_or(1) as usize;
         if rank >= size {
-            return Err(hinted(
-                format!("{} is {rank} and {} is {size}", names.rank, names.size),
-                "ranks count from 0",
-            ));
+            return Err(hinted(format!("{} is {rank} and {} is {size}", names.rank, names.size), "ranks count from 0"));
         }
         let local_size = first(names.local_size)?.map(|size| size as usize);
         let all_here = size == 1 || local_size == Some(size);
@@ -127,6 +124,21 @@ impl Membership {
             attempt: number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0),
             launcher: names.launcher,
         }))
+    }
+
+    /// One process that keeps its own store, at a port that is free.
+    pub fn alone() -> Membership {
+        Membership {
+            rank: 0,
+            size: 1,
+            local_rank: 0,
+            local_size: Some(1),
+            host: Ipv4Addr::LOCALHOST.to_string(),
+            port: 0,
+            is_served: false,
+            attempt: 0,
+            launcher: "this program",
+        }
     }
 
     /// The variables of rank `rank` of `size` on this machine, whose launcher serves the store at `port`.

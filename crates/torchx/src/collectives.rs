@@ -96,22 +96,21 @@ impl Gloo {
         let (rank, size, timeout) = (number(rank)?, number(size)?, milliseconds(timeout));
         let mut gloo = std::ptr::null_mut();
         // SAFETY: a live store, which the new object holds a share of, NUL-terminated names, and room for one pointer.
-        check(unsafe {
-            torchx_gloo_join(store.0, prefix.as_ptr(), rank, size, address.as_ptr(), timeout, &mut gloo)
-        })?;
+        check(unsafe { torchx_gloo_join(store.0, prefix.as_ptr(), rank, size, address.as_ptr(), timeout, &mut gloo) })
+            .map_err(Error::peer)?;
         Ok(Gloo(gloo))
     }
 
-    /// Becomes the sum of all processes' tensors, in place. On the CPU; waits.
+    /// Becomes the sum of all processes' tensors, in place, added in the order of ranks. On the CPU, in one piece; waits.
     pub fn sum(&self, tensor: &Tensor) -> Result<(), Error> {
         // SAFETY: a live group and a live tensor; c10d checks its device and kind.
-        check(unsafe { torchx_gloo_sum(self.0, raw(tensor)) })
+        check(unsafe { torchx_gloo_sum(self.0, raw(tensor)) }).map_err(Error::peer)
     }
 
     /// Becomes what it is in the process of rank 0. On the CPU; waits.
     pub fn broadcast(&self, tensor: &Tensor) -> Result<(), Error> {
         // SAFETY: as above.
-        check(unsafe { torchx_gloo_broadcast(self.0, raw(tensor)) })
+        check(unsafe { torchx_gloo_broadcast(self.0, raw(tensor)) }).map_err(Error::peer)
     }
 }
 
@@ -144,7 +143,7 @@ impl Nccl {
         let (rank, size, device) = (number(rank)?, number(size)?, cuda::index(device)?);
         let mut comm = std::ptr::null_mut();
         // SAFETY: an id, a device that exists, and room for one pointer, which goes back through `nccl_leave`.
-        check(unsafe { (api()?.nccl_join)(id, rank, size, device, &mut comm) })?;
+        check(unsafe { (api()?.nccl_join)(id, rank, size, device, &mut comm) }).map_err(Error::peer)?;
         Ok(Nccl(comm))
     }
 
@@ -215,7 +214,8 @@ mod tests {
         let rank = move |rank: usize| {
             let store = Store::connect("127.0.0.1", port, TIMEOUT).unwrap();
             let gloo = Gloo::join(&store, "test", (rank, 3), "127.0.0.1", TIMEOUT).unwrap();
-            let tensor = Tensor::from_slice(&[rank as f32, 1.0]);
+            // 1 + 1e8 - 1e8 is 0 in f32 where it is added from the left, and 1 in any other order.
+            let tensor = Tensor::from_slice(&[rank as f32, 1.0, [1.0, 1e8, -1e8][rank], 4.0]);
             gloo.sum(&tensor).unwrap();
             let state = Tensor::from_slice(&[rank as f64 + 7.0]);
             gloo.broadcast(&state).unwrap();
@@ -223,7 +223,7 @@ mod tests {
         };
         let threads: Vec<_> = (0..3).map(|number| std::thread::spawn(move || rank(number))).collect();
         for thread in threads {
-            assert_eq!(thread.join().unwrap(), (vec![3.0, 3.0], 7.0));
+            assert_eq!(thread.join().unwrap(), (vec![3.0, 3.0, 0.0, 12.0], 7.0));
         }
     }
 }

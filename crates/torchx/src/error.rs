@@ -18,6 +18,9 @@ pub enum Error {
     /// the driver; else the host's. `asked_bytes`: where the allocator says how much it was asked for.
     #[error("{message}")]
     OutOfMemory { message: String, on_gpu: bool, asked_bytes: Option<u64> },
+    /// Another process of a collective is gone or silent.
+    #[error("{0}")]
+    Peer(String),
     /// An argument does not fit.
     #[error("{0}")]
     Argument(String),
@@ -55,6 +58,14 @@ impl Error {
             return Error::OutOfMemory { asked_bytes: asked_bytes(&message), on_gpu, message };
         }
         Error::Torch(message)
+    }
+
+    /// What a collective said, unless it is about memory.
+    pub(crate) fn peer(self) -> Self {
+        match self {
+            Error::Torch(message) => Error::Peer(message),
+            other => other,
+        }
     }
 
     /// What ended a capture.

@@ -4,6 +4,7 @@
 mod dry_run;
 mod page;
 mod search;
+mod side_by_side;
 mod trials;
 mod two_gpus;
 mod write;
@@ -69,13 +70,15 @@ pub struct SettingComparison {
 }
 
 /// What is known about using two GPUs.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct TwoGpus {
     pub count: usize,
     /// What two would bring, from the times measured on one; absent on a CPU.
     pub predicted: Option<Predicted>,
     /// Seconds of speech a second with a GPU for each role; absent where there is one.
     pub producer_consumer: Option<f64>,
+    /// The same with all GPUs side by side, or why that did not run; absent where there is one.
+    pub side_by_side: Option<Result<f64, String>>,
 }
 
 /// `utterances`: of the whole corpus.

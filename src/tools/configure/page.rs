@@ -113,11 +113,12 @@ impl Tuned {
             ),
         };
         section.row("producer and consumer", pair);
-        let parallel = line(
-            predicted.data_parallel_ms,
-            predicted.data_parallel_gain(),
-            "predicted, at 25 GB/s between the cards; this version does not offer it",
-        );
+        let guess = |how: &str| line(predicted.data_parallel_ms, predicted.data_parallel_gain(), how);
+        let parallel = match &self.gpus.side_by_side {
+            Some(Ok(rate)) => format!("{rate:.0} s of speech a second on {}, measured", self.gpus.count),
+            Some(Err(why)) => guess(&format!("predicted; the ranks did not run: {why}")),
+            None => guess("predicted, at 25 GB/s between the cards; `--model-gpu 0,1` trains so"),
+        };
         section.row("two side by side", parallel);
         section.findings.push(Finding::good("two-gpus", format!("{} (a prediction)", predicted.answer())));
         section

@@ -2,13 +2,14 @@
 
 use super::dry_run::{dry_run, dry_run_over, shortage};
 use super::search::{Attempt, Bounds, search};
+use super::side_by_side::side_by_side;
 use super::{BatchTimes, ChosenSetting, HostLimit, SettingComparison, SizeSearch, Trial, TuneOptions, TwoGpus};
 use crate::feed::Roles;
 use crate::run::RunContext;
 use crate::tools::analyze::{build, over};
 use crate::tools::peak_host_mib;
 use anyhow::{Context, Result, ensure};
-use host::config::{CacheContent, Config};
+use host::config::{CacheContent, Config, GpuList};
 use host::corpus::Utterance;
 use host::loader::{Budget, GAP};
 use std::cell::Cell;
@@ -21,6 +22,10 @@ const STEPS_OF_AN_EPOCH: usize = 8;
 /// Above it batches are ready when they are wanted.
 const READY: f64 = 0.995;
 const DEEPEST: usize = 8;
+/// Steps of a trial with all GPUs side by side.
+const SIDE_BY_SIDE_STEPS: u64 = 50;
+/// More GPUs must bring at least this share, for they cost at least as much.
+const NOTICEABLE: f64 = 0.05;
 /// Clips that are turned into features again to compare what a cache may keep.
 const COMPARED_CLIPS: usize = 64;
 
@@ -212,7 +217,7 @@ impl<'a> Trials<'a> {
     pub fn gpus(&self, config: &mut Config, chosen: &mut Trial, choices: &mut Vec<ChosenSetting>) -> Result<TwoGpus> {
         let (count, roles) = (torchx::cuda::device_count(), self.context.roles);
         let Device::Cuda(model) = roles.model else {
-            return Ok(TwoGpus { count, predicted: None, producer_consumer: None });
+            return Ok(TwoGpus { count, predicted: None, producer_consumer: None, side_by_side: None });
         };
         let times = BatchTimes {
             step_ms: chosen.step_ms / config.training.gradient_accumulation_steps as f64,
@@ -224,7 +229,7 @@ impl<'a> Trials<'a> {
         let predicted = Some(times.predict());
         let other = (0..count).find(|gpu| *gpu != model);
         let (Some(other), true) = (other, roles.data == roles.model && config.training.data_gpu.is_none()) else {
-            return Ok(TwoGpus { count, predicted, producer_consumer: None });
+            return Ok(TwoGpus { count, predicted, producer_consumer: None, side_by_side: None });
         };
         self.context.bar.set_message(format!("data on GPU {other}"));
         let apart = RunContext { roles: Roles { data: Device::Cuda(other), ..roles }, ..*self.context };
@@ -238,7 +243,21 @@ impl<'a> Trials<'a> {
             choices.push(ChosenSetting::new("training.model_gpu", model, reason));
             *chosen = pair;
         }
-        Ok(TwoGpus { count, predicted, producer_consumer })
+        self.context.bar.set_message(format!("{count} GPUs side by side"));
+        let all = GpuList::try_from((0..count).collect::<Vec<_>>()).map_err(anyhow::Error::msg)?;
+        let tried = side_by_side(config, Some(all.clone()), count, SIDE_BY_SIDE_STEPS);
+        if let Ok(ranks) = &tried
+            && ranks.audio_seconds_per_second > chosen.audio_seconds_per_second * (1.0 + NOTICEABLE)
+        {
+            let gain = ranks.audio_seconds_per_second / chosen.audio_seconds_per_second;
+            let reason = format!("{count} ranks side by side: ×{gain:.2}, measured");
+            choices.retain(|choice| !matches!(choice.key, "training.data_gpu" | "training.model_gpu"));
+            choices.push(ChosenSetting::new("training.model_gpu", serde_json::to_value(&all)?, reason));
+            (config.training.data_gpu, config.training.model_gpu) = (None, Some(all));
+        }
+        let side_by_side =
+            Some(tried.map(|ranks| ranks.audio_seconds_per_second).map_err(|error| format!("{error:#}")));
+        Ok(TwoGpus { count, predicted, producer_consumer, side_by_side })
     }
 
     /// Runs the settings as they were and as they are now.

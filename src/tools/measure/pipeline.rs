@@ -3,6 +3,7 @@
 use super::times::{self, LoaderTimes, Steadiness};
 use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose};
 use crate::model::Voice;
+use crate::ranks::Exchange;
 use crate::run::MemoryUsage;
 use crate::run::{RunContext, start_feed};
 use crate::tools::timeline::{TimeAxis, Timeline};
@@ -28,6 +29,8 @@ pub struct Pipeline<'a> {
     step: Step<Voice>,
     feed: Option<Feed>,
     number: u64,
+    /// Of the last reading: what a step spent in the exchange of gradients.
+    exchange_ms: f64,
 }
 
 /// What a stretch of steps showed.
@@ -49,7 +52,7 @@ impl<'a> Pipeline<'a> {
     pub fn start(context: &'a RunContext) -> Result<(Self, f64)> {
         let (step, state) = crate::catch(|| begin_voice(context, &RunStart::Fresh))??;
         let feed = start_feed(context, Position::default(), state.mel_stats, Purpose::Voice)?;
-        let mut pipeline = Pipeline { context, step, feed: Some(feed), number: 0 };
+        let mut pipeline = Pipeline { context, step, feed: Some(feed), number: 0, exchange_ms: 0.0 };
         pipeline.run(1)?;
         let first_step_s = context.began.elapsed().as_secs_f64();
         Ok((pipeline, first_step_s))
@@ -57,6 +60,12 @@ impl<'a> Pipeline<'a> {
 
     pub fn parameters(&self) -> usize {
         self.step.groups.iter().map(|group| group.len()).sum()
+    }
+
+    /// Of gradients between ranks: milliseconds of a step, bytes, and the way.
+    pub fn exchange(&self) -> (f64, u64, Option<String>) {
+        let exchange = self.step.exchange.as_ref();
+        (self.exchange_ms, exchange.map_or(0, Exchange::bytes), exchange.map(Exchange::describe))
     }
 
     pub fn warm_up(&mut self) -> Result<()> {
@@ -133,7 +142,9 @@ impl<'a> Pipeline<'a> {
             if self.number.is_multiple_of(self.context.config.training.log_step) {
                 self.step.request_reading(self.number)?;
             }
-            while self.step.poll(false)?.is_some() {}
+            while let Some(reading) = self.step.poll(false)? {
+                self.exchange_ms = reading.exchange_ms;
+            }
             self.context.bar.inc(1);
         }
         self.settle()?;

@@ -1,9 +1,10 @@
 //! `myxtts bench`: one file for each of its own commands.
 
 pub mod pipeline;
+pub mod scale;
 pub mod synth;
 
-/// Measure the training pipeline, or speaking, on this machine. Nothing is saved.
+/// Measure the training pipeline, its scaling, or speaking, on this machine. Nothing is saved.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -14,6 +15,8 @@ pub struct Args {
 pub enum What {
     /// How busy the model device is kept, and what stands in the way
     Pipeline(Box<pipeline::Args>),
+    /// What the exchange of gradients costs, and what more GPUs would bring
+    Scale(Box<scale::Args>),
     /// How fast a voice speaks: real-time factor, first sound, many texts at once
     Synth(synth::Args),
 }

@@ -1,7 +1,7 @@
 //! Which device serves which role. A pure rule over the GPUs that are there, whoever lists them: LibTorch for a run, the
 //! driver for a look at its settings.
 
-use super::{DataDevice, Training};
+use super::{DataDevice, GpuList, Training};
 use crate::error::{Hint, WithHint};
 
 /// GPUs under CUDA's own numbers. Asked only where a GPU is wanted: an answer may take LibTorch half a second.
@@ -26,15 +26,18 @@ pub enum Error {
         #[source]
         hint: Hint,
     },
-    #[error("{key} asks for GPU {index}, and no GPU can be used")]
+    #[error("{rank}{key} asks for GPU {index}, and no GPU can be used")]
     NoneUsable {
+        /// Empty, or `rank 2: `.
+        rank: String,
         key: &'static str,
         index: usize,
         #[source]
         why: Hint,
     },
-    #[error("{key} asks for GPU {index}; GPUs that are there: {there}")]
+    #[error("{rank}{key} asks for GPU {index}; GPUs that are there: {there}")]
     Absent {
+        rank: String,
         key: &'static str,
         index: usize,
         there: String,
@@ -44,6 +47,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same, of one of several ranks.
+    fn of_rank(mut self, number: usize) -> Self {
+        if let Error::NoneUsable { rank, .. } | Error::Absent { rank, .. } = &mut self {
+            *rank = format!("rank {number}: ");
+        }
+        self
+    }
+
     /// Whether a GPU was asked for that is not there.
     pub fn is_no_gpu(&self) -> bool {
         matches!(self, Error::NoneUsable { .. } | Error::Absent { .. })
@@ -61,6 +72,20 @@ pub fn choose(training: &Training, gpus: &impl Gpus) -> Result<RoleGpus, Error> 
     }
     let data = model.filter(|_| training.data_device != DataDevice::Cpu);
     Ok(RoleGpus { data, model })
+}
+
+/// Devices of every rank that this machine is to start: an error names the rank whose card is missing.
+pub fn choose_all(training: &Training, gpus: &impl Gpus) -> Result<Vec<RoleGpus>, Error> {
+    let models = training.model_gpu.iter().flat_map(|gpus| gpus.iter());
+    let of_rank = |(rank, gpu)| {
+        let one = Training { model_gpu: Some(GpuList::from(gpu)), ..training.clone() };
+        choose(&one, gpus).map_err(|error| error.of_rank(rank))
+    };
+    match training.local_ranks() {
+        1 => Ok(vec![choose(training, gpus)?]),
+        _ if training.model_gpu.is_some() => models.enumerate().map(of_rank).collect(),
+        ranks => Ok(vec![choose(training, gpus)?; ranks]),
+    }
 }
 
 /// The GPU of a rank where none is named for it: its number on this machine, unless its launcher shows it one GPU only.
@@ -87,14 +112,14 @@ pub fn named(device: &str, gpus: &impl Gpus) -> Result<Option<usize>, Error> {
 
 fn present(index: usize, key: &'static str, gpus: &impl Gpus) -> Result<usize, Error> {
     let count = gpus.count().hint("`--device cpu` trains without one");
-    let count = count.map_err(|why| Error::NoneUsable { key, index, why })?;
+    let count = count.map_err(|why| Error::NoneUsable { rank: String::new(), key, index, why })?;
     if index < count {
         return Ok(index);
     }
     let name = |gpu| gpus.name(gpu).map_or_else(|_| gpu.to_string(), |name| format!("{gpu}: {name}"));
     let names: Vec<String> = (0..count).map(name).collect();
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    Err(Error::Absent { key, index, there, hint: Hint::new("`myxtts devices` shows them all") })
+    Err(Error::Absent { rank: String::new(), key, index, there, hint: Hint::new("`myxtts devices` shows them all") })
 }
 
 #[cfg(test)]
@@ -132,6 +157,15 @@ mod tests {
         assert_eq!(chosen("data_gpu: 1, model_gpu: 0", 2), Ok((Some(1), Some(0))));
         assert_eq!(chosen("model_gpu: 1", 2), Ok((Some(1), Some(1))));
         assert_eq!(chosen("model_gpu: [1, 0], data_device: cpu", 2), Ok((None, Some(1))));
+    }
+
+    #[test]
+    fn a_rank_without_a_card_is_named() {
+        let config = Config::parse("training: {model_gpu: [0, 1, 5]}", Path::new("a.yaml")).unwrap();
+        let absent = choose_all(&config.training, &Cards(2)).unwrap_err().to_string();
+        assert!(absent.starts_with("rank 2: model_gpu asks for GPU 5"), "{absent}");
+        let there = choose_all(&config.training, &Cards(6)).unwrap();
+        assert_eq!(there.iter().map(|roles| roles.model).collect::<Vec<_>>(), [Some(0), Some(1), Some(5)]);
     }
 
     #[test]

@@ -75,7 +75,8 @@ mod tests {
         let (mut seen, mut at) = (BTreeSet::new(), (0, vec![]));
         for (turn, beyond) in [(2, vec![1, 3]), (0, vec![2]), (4, vec![])] {
             let turns = Turns::new(Share::WHOLE, at.0, &at.1);
-            for number in (0..turn).chain(beyond.iter().map(|distance| turn + distance)).map(|turn| turns.number(turn)) {
+            for number in (0..turn).chain(beyond.iter().map(|distance| turn + distance)).map(|turn| turns.number(turn))
+            {
                 assert!(seen.insert(number), "{number} twice");
             }
             at = turns.delivered((turn, beyond));

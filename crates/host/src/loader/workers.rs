@@ -124,7 +124,8 @@ enum Task {
 impl Loader {
     pub fn start(dataset: Arc<Dataset>, budget: Budget, options: LoaderOptions) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let LoaderOptions { seed, from, share, workers, depth, in_flight, ordered, allocate, max_failures, hook } = options;
+        let LoaderOptions { seed, from, share, workers, depth, in_flight, ordered, allocate, max_failures, hook } =
+            options;
         let state = State {
             window: Window::new(ordered || share.ranks > 1),
             free: Vec::new(),

@@ -95,7 +95,7 @@ impl Facts {
 /// By the driver alone: LibTorch would take a third of a second to load, and room on the GPUs.
 fn placement(config: &Config) -> Result<Placement> {
     let gpus = DriverGpus::default();
-    let roles = devices::choose(&config.training, &gpus)?;
+    let roles = devices::choose_all(&config.training, &gpus)?[0]; // the first of the ranks stands for all
     let (data, model) = (roles.data.and_then(|gpu| gpus.get(gpu)), roles.model.and_then(|gpu| gpus.get(gpu)));
     let pair = data.zip(model).filter(|(data, model)| data.index != model.index);
     let link = pair.and_then(|(data, model)| Some(survey().link(data.driver_index?, model.driver_index?)?.path));

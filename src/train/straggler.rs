@@ -1,0 +1,151 @@
+//! The figures of all ranks, and which of them keeps the others waiting. Each rank shows its own now and then; rank 0 reads
+//! what is there, and nobody waits for anybody.
+
+use super::step_times::StageTimes;
+use crate::ranks::Ranks;
+use anyhow::Result;
+use host::telemetry::gpu::GpuReading;
+use host::telemetry::median;
+use host::telemetry::window::StepSummary;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Slower than the others by more than this share is worth a word.
+const SLOWER: f64 = 0.05;
+
+pub struct RankLog {
+    ranks: Arc<Ranks>,
+    /// What was said last.
+    told: Option<(usize, String)>,
+}
+
+/// A rank's steps since its last figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct RankFigures {
+    step_ms: f64,
+    /// Of it the exchange of gradients, with the wait for the others.
+    exchange_ms: f64,
+    /// Of it the wait for data.
+    starved_ms: f64,
+    audio_seconds_per_second: f64,
+    /// Why its GPU's clocks are held down, if they are.
+    throttle: Option<String>,
+}
+
+/// What the ranks come to together.
+pub struct AllRanks {
+    pub audio_seconds_per_second: f64,
+    pub figures: Vec<(&'static str, f64)>,
+    /// A rank that the others wait for; said once.
+    pub finding: Option<String>,
+}
+
+impl RankFigures {
+    /// What the rank needs by itself until gradients meet.
+    fn own_ms(&self) -> f64 {
+        self.step_ms - self.exchange_ms
+    }
+}
+
+impl RankLog {
+    pub fn new(ranks: Arc<Ranks>) -> Self {
+        RankLog { ranks, told: None }
+    }
+
+    /// Shows this rank's figures; rank 0 gets those of all.
+    pub fn observe(
+        &mut self,
+        window: &StepSummary,
+        stages: &StageTimes,
+        exchange_ms: f64,
+        gpu: Option<&GpuReading>,
+    ) -> Result<Option<AllRanks>> {
+        let mine = RankFigures {
+            step_ms: window.step_ms.mean,
+            exchange_ms,
+            starved_ms: stages.starved_ms.mean,
+            audio_seconds_per_second: window.audio_seconds_per_second,
+            throttle: gpu.filter(|gpu| !gpu.throttle.is_empty()).map(|gpu| gpu.throttle.join(", ")),
+        };
+        self.ranks.show("figures", &mine)?;
+        if !self.ranks.is_first() {
+            return Ok(None);
+        }
+        let all = (0..self.ranks.me.size).map(|rank| self.ranks.shown("figures", rank));
+        let all: Vec<RankFigures> = all.collect::<Result<Option<Vec<_>>>>()?.unwrap_or_default();
+        if all.is_empty() {
+            return Ok(None); // one has not come so far yet
+        }
+        let slow = straggler(&all);
+        let finding = slow.filter(|found| self.told.as_ref() != Some(found));
+        self.told = finding.clone().or(self.told.take());
+        let exchange: Vec<f64> = all.iter().map(|rank| rank.exchange_ms).collect();
+        let own: Vec<f64> = all.iter().map(RankFigures::own_ms).collect();
+        let slowest = (0..own.len()).max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap_or(0);
+        Ok(Some(AllRanks {
+            audio_seconds_per_second: all.iter().map(|rank| rank.audio_seconds_per_second).sum(),
+            figures: vec![
+                ("ranks/slowest", slowest as f64),
+                ("ranks/slowest_own_ms", own[slowest]),
+                ("ranks/median_own_ms", median(&own)),
+                // It follows the backward pass, so all of it is exposed; the least of it is what travelling takes.
+                ("ranks/exchange_ms", median(&exchange)),
+                ("ranks/exchange_least_ms", exchange.iter().copied().fold(f64::INFINITY, f64::min)),
+            ],
+            finding: finding.map(|(rank, why)| format!("straggler: {} {why}", self.ranks.name(rank))),
+        }))
+    }
+}
+
+/// The rank that is slower than the others, and why, if there is one.
+fn straggler(all: &[RankFigures]) -> Option<(usize, String)> {
+    let slowest = (0..all.len()).max_by(|a, b| all[*a].own_ms().total_cmp(&all[*b].own_ms()))?;
+    let others: Vec<&RankFigures> = (0..all.len()).filter(|rank| *rank != slowest).map(|rank| &all[rank]).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let of_others =
+        |figure: fn(&RankFigures) -> f64| median(&others.iter().map(|rank| figure(rank)).collect::<Vec<_>>());
+    let (usual, slow) = (of_others(RankFigures::own_ms), &all[slowest]);
+    let excess = slow.own_ms() - usual;
+    if excess <= SLOWER * usual {
+        return None;
+    }
+    let starving = slow.starved_ms - of_others(|rank| rank.starved_ms);
+    let cause = match &slow.throttle {
+        _ if starving > excess / 2.0 => "it waits for data: its disk, its cores or its number of workers",
+        Some(reason) => &format!("its GPU's clocks are held down: {reason}"),
+        None => "it computes more slowly: another program on its device, or a slower one",
+    };
+    let tens = (excess / usual * 10.0).round() * 10.0;
+    Some((slowest, format!("needs about {tens:.0} % longer for a step than the others, who wait for it; {cause}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(step_ms: f64, exchange_ms: f64, starved_ms: f64) -> RankFigures {
+        RankFigures { step_ms, exchange_ms, starved_ms, audio_seconds_per_second: 1.0, throttle: None }
+    }
+
+    #[test]
+    fn the_one_that_the_others_wait_for_is_named_with_its_cause() {
+        // All steps take as long as the slowest one's; the others wait in the exchange.
+        let all = [rank(13.0, 3.0, 0.0), rank(13.0, 1.0, 2.0), rank(13.0, 3.1, 0.1)];
+        let (slow, why) = straggler(&all).unwrap();
+        assert_eq!(slow, 1);
+        assert!(why.starts_with("needs about 20 % longer") && why.contains("waits for data"), "{why}");
+        let mut hot = all.clone();
+        (hot[1].starved_ms, hot[1].throttle) = (0.0, Some("heat".into()));
+        assert!(straggler(&hot).unwrap().1.ends_with("held down: heat"));
+        hot[1].throttle = None;
+        assert!(straggler(&hot).unwrap().1.contains("computes more slowly"));
+    }
+
+    #[test]
+    fn ranks_that_are_alike_are_not_a_finding() {
+        assert_eq!(straggler(&[rank(10.0, 1.0, 0.0), rank(10.0, 1.3, 0.0)]), None);
+        assert_eq!(straggler(&[rank(10.0, 1.0, 0.0)]), None);
+    }
+}
