@@ -7,8 +7,11 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 use torchx::activity::{self, Activity};
 use torchx::adamw::{AdamW, Moments, Options};
+use torchx::collectives::Nccl;
 use torchx::stream::{copy_async, empty_pinned, pin, record_stream};
-use torchx::{Arg, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, memory, varlen_attention};
+use torchx::{
+    Arg, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, gradients, memory, varlen_attention,
+};
 
 const GPU: Device = Device::Cuda(0);
 const FLOAT_GPU: (Kind, Device) = (Kind::Float, GPU);
@@ -551,4 +554,44 @@ fn copies_are_busy_time_and_one_recording_runs_at_a_time() {
     assert!(second.contains("under way"), "{second}");
     drop(first);
     assert_eq!(record(|| ()).busy_ns, 0, "nothing is left of a recording that was dropped");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn nccl_of_one_process_is_captured_with_what_is_around_it() {
+    need_gpu!();
+    let nccl = Nccl::join(&Nccl::unique_id().unwrap(), (0, 1), GPU).unwrap();
+    let values = Tensor::ones([1000], FLOAT_GPU);
+    nccl.sum(&values).unwrap(); // sets itself up on the first call
+    let work = || {
+        let _ = values.shallow_clone().g_mul_scalar_(2.0);
+        nccl.sum(&values)
+    };
+    let (graph, ()) = Graph::capture(GPU, None, work).unwrap();
+    (0..3).for_each(|_| graph.replay().unwrap());
+    assert_eq!(values.double_value(&[999]), 8.0);
+    nccl.broadcast(&values).unwrap();
+    assert_eq!(values.double_value(&[0]), 8.0);
+    let whole = nccl.sum(&Tensor::ones([3], (Kind::Int64, GPU))).unwrap_err();
+    assert!(whole.to_string().contains("NCCL"), "{whole}");
+    drop(graph); // before the communicator
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn gradients_are_gathered_and_put_back_on_the_card() {
+    need_gpu!();
+    let params: Vec<Tensor> = twins()[0].iter().map(|p| p.detach().to_device(GPU).set_requires_grad(true)).collect();
+    give_gradients(&params, 1);
+    let (list, before): (Vec<&Tensor>, Vec<Tensor>) = params.iter().map(|p| (p, p.grad().copy())).unzip();
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let flat = Tensor::zeros([gradients::len(&list)], (kind, GPU));
+        gradients::gather(&list, &flat).unwrap();
+        gradients::scatter(&list, &(&flat * 2.0), kind == Kind::Float).unwrap();
+        let factor = if kind == Kind::Float { 2.0 } else { 4.0 };
+        for (param, before) in params.iter().zip(&before) {
+            let scale = before.abs().max().double_value(&[]);
+            assert_close(&param.grad(), &(before * factor), factor * scale / 128.0);
+        }
+    }
 }
