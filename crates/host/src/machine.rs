@@ -1,6 +1,7 @@
 //! What the machine gives to this process: cores, room on disk, time of its threads.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,9 +14,33 @@ pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB as f64
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use: by its affinity, and by the quota of its control group.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Threads that share a computation best: one for each core that this process may use. Two hyperthreads are one core, since
+/// they share its arithmetic units.
+pub fn compute_threads() -> usize {
+    let siblings =
+        |cpu: u32| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    let whole: Option<BTreeSet<String>> = own_cpus().into_iter().map(|cpu| siblings(cpu).ok()).collect();
+    whole.filter(|whole| !whole.is_empty()).map_or(cores(), |whole| whole.len().min(cores()))
+}
+
+/// Numbers of the processors that this process's affinity allows; none where the system does not tell.
+pub fn own_cpus() -> BTreeSet<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default()
+}
+
+/// Reads the kernel's lists of processors, "0-3,8,10-11".
+pub fn cpu_list(text: &str) -> BTreeSet<u32> {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Bytes that this user may still write where `path` is, which must exist.
@@ -69,6 +94,17 @@ mod tests {
     fn there_is_room_here_and_none_nowhere() {
         assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
         assert!(free_bytes(Path::new("/no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(cpu_list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11].into());
+        assert!(cpu_list("").is_empty());
+    }
+
+    #[test]
+    fn no_more_threads_compute_than_there_are_cores() {
+        assert!((1..=cores()).contains(&compute_threads()));
     }
 
     #[test]

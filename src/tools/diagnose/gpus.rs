@@ -1,6 +1,6 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
-use host::machine::MIB;
+use host::machine::{MIB, cpu_list, own_cpus};
 use host::tools::devices::{self, Gpu, LinkPath as Path, Survey};
 use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
@@ -173,24 +173,14 @@ fn other_programs() -> Option<Vec<OtherPrograms>> {
 
 /// Nodes with a core that this process may use; none where the system does not tell.
 fn own_nodes() -> BTreeSet<u32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(list).unwrap_or_default();
+    let allowed = own_cpus();
     let entries = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
     let node = |entry: fs::DirEntry| -> Option<u32> {
         let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
-        let cores = list(&fs::read_to_string(entry.path().join("cpulist")).ok()?);
+        let cores = cpu_list(&fs::read_to_string(entry.path().join("cpulist")).ok()?);
         (!cores.is_disjoint(&allowed)).then_some(number)
     };
     entries.filter_map(node).collect()
-}
-
-/// "0-3,8,10-11"
-fn list(text: &str) -> BTreeSet<u32> {
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 #[cfg(test)]
@@ -244,11 +234,5 @@ mod tests {
         };
         let code = |asked_for| look_at_gpus(&none, &[], asked_for, Err("x".into()))[0].findings[0].code;
         assert_eq!((code(false), code(true)), ("cpu", "no-gpu"));
-    }
-
-    #[test]
-    fn lists_of_cores() {
-        assert_eq!(list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11].into());
-        assert!(list("").is_empty());
     }
 }
