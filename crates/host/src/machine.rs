@@ -28,6 +28,24 @@ pub fn compute_threads() -> usize {
     whole.filter(|whole| !whole.is_empty()).map_or(cores(), |whole| whole.len().min(cores()))
 }
 
+/// Whether others want the cores right now, so that `threads` of this process would not have one each. Takes 2 ms: what
+/// runs for a moment only is no neighbour. False where the system does not tell.
+pub fn is_contended(threads: usize) -> bool {
+    let others = (0..3).filter_map(|turn| {
+        std::thread::sleep(Duration::from_millis(u64::from(turn > 0)));
+        runnable(&fs::read_to_string("/proc/loadavg").ok()?)
+    });
+    // The one who reads is among them.
+    let others = others.min().unwrap_or(1).saturating_sub(1);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").map_or(0, |text| cpu_list(&text).len());
+    others + threads > online.max(cores())
+}
+
+/// Tasks that run or want to, of "1.05 0.70 0.63 3/146 31072".
+fn runnable(loadavg: &str) -> Option<usize> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
 /// Numbers of the processors that this process's affinity allows; none where the system does not tell.
 pub fn own_cpus() -> BTreeSet<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -100,6 +118,13 @@ mod tests {
     fn lists_of_cores() {
         assert_eq!(cpu_list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11].into());
         assert!(cpu_list("").is_empty());
+    }
+
+    #[test]
+    fn more_threads_than_cores_have_none_each() {
+        assert_eq!(runnable("8.98 9.45 8.92 10/146 31072\n"), Some(10));
+        assert_eq!(runnable("8.98 9.45"), None);
+        assert!(is_contended(1 << 20));
     }
 
     #[test]
