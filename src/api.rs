@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::feed::{Caps, Roles};
-use crate::run::{Progress, RunContext};
+use crate::run::{Progress, RunContext, choose_kernels};
 use crate::synth::{Request, Synthesizer};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
@@ -64,6 +64,7 @@ pub fn train(
         let fact = format!("{}: holds a run at step {}", folder.display(), earlier.state.step);
         return Err(hinted(fact, "choose another folder"));
     }
+    choose_kernels(&config.training)?;
     let roles = Roles::resolve(&config.training)?;
     let caps = Caps::apply(&config.training, roles)?;
     let output = OutputFolder::open(&config.training)?;

@@ -3,7 +3,7 @@
 use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
-use crate::run::{RunContext, activation_kind};
+use crate::run::{RunContext, activation_kind, choose_kernels};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use cli::train::Args;
@@ -38,9 +38,7 @@ pub fn train(
     voice: Option<&Checkpoint>,
     began: Instant,
 ) -> Result<ExitCode> {
-    if config.training.deterministic_kernels {
-        torchx::require_deterministic()?;
-    }
+    choose_kernels(&config.training)?;
     let stop = stop_flag()?;
     let start = start(args, &config, kind)?;
     let roles = Roles::resolve(&config.training)?;
