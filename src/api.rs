@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::feed::{Caps, Roles};
-use crate::run::{Progress, RunContext};
+use crate::run::{Progress, RunContext, choose_kernels};
 use crate::synth::{Request, Synthesizer};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
@@ -57,12 +57,14 @@ pub fn train(
     watch: impl FnMut(&Progress) -> ControlFlow<()>,
 ) -> Result<RunOutcome> {
     let (began, folder) = (Instant::now(), folder.as_ref());
+    use_own_cores();
     let mut config = corpus.config.clone();
     config.training.checkpoint_dir = folder.to_owned();
     if let Some(earlier) = Checkpoint::newest(folder)? {
         let fact = format!("{}: holds a run at step {}", folder.display(), earlier.state.step);
         return Err(hinted(fact, "choose another folder"));
     }
+    choose_kernels(&config.training)?;
     let roles = Roles::resolve(&config.training)?;
     let caps = Caps::apply(&config.training, roles)?;
     let output = OutputFolder::open(&config.training)?;
@@ -90,6 +92,7 @@ impl Voice {
     /// Loads a checkpoint, or the best one of a folder, onto a GPU where there is one. `vocoder` is a folder of `myxtts
     /// train-vocoder`; without it Griffin-Lim makes the sound, which is hollow.
     pub fn load(checkpoint: impl AsRef<Path>, vocoder: Option<&Path>) -> Result<Self> {
+        use_own_cores();
         Ok(Voice(Synthesizer::load(checkpoint.as_ref(), vocoder, Roles::named("auto")?)?))
     }
 
@@ -113,5 +116,13 @@ impl Voice {
 impl Speech {
     pub fn write_wav(&self, path: impl AsRef<Path>) -> Result<()> {
         Ok(audio::write_wav(path.as_ref(), &self.samples, self.rate_hz)?)
+    }
+}
+
+/// Lets LibTorch use the cores that this process may use: by itself it counts the machine's, and a container's quota may
+/// give fewer. The command `myxtts` sets the variable before LibTorch is loaded.
+fn use_own_cores() {
+    if std::env::var_os("OMP_NUM_THREADS").is_none() {
+        tch::set_num_threads(host::machine::compute_threads() as i32);
     }
 }

@@ -16,6 +16,9 @@
 //! # }
 //! ```
 //!
+//! LibTorch computes with OpenMP, whose threads spin while they wait for each other. Beside other programs on the same
+//! cores that costs a hundredfold: start your program with `OMP_WAIT_POLICY=PASSIVE`, as the command `myxtts` does by itself.
+//!
 //! Every setting of `configs/default.yaml` is a field of [`Config`]; `Config::parse` reads YAML. Errors are
 //! [`anyhow::Error`]s; `myxtts::Explained::of` takes one apart into what is wrong and what to do about it.
 

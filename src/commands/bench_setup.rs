@@ -2,7 +2,7 @@
 
 use super::stop_flag;
 use crate::feed::{Caps, Roles};
-use crate::run::{RunContext, delaying};
+use crate::run::{RunContext, choose_kernels, delaying};
 use anyhow::Result;
 use cli::flags::RunFlags;
 use cli::{progress, say};
@@ -33,6 +33,7 @@ impl BenchSetup {
 
     pub fn with_config(config: Config, delays: Delays) -> Result<Self> {
         let began = Instant::now();
+        choose_kernels(&config.training)?;
         let stop = stop_flag()?;
         let roles = Roles::resolve(&config.training)?;
         let caps = Caps::apply(&config.training, roles)?;

@@ -4,7 +4,7 @@ use super::bench_setup::BenchSetup;
 use crate::tools::configure::{self, HostLimit, TuneOptions, Tuned};
 use anyhow::{Context, Result};
 use cli::configure::Args;
-use cli::flags::TuneFlags;
+use cli::flags::{ThreadFlags, TuneFlags};
 use cli::{finish, say};
 use host::corpus;
 use host::error::hinted;
@@ -19,16 +19,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let tuned = search(&args.tune, &stand, args.verify)?;
     write(&args.tune, &stand, &tuned)?;
     let code = finish(&tuned.report(), args.json);
-    say(format!("\nwritten: {}\nnext:    {}", args.tune.output.display(), train_command(&args.tune.output)));
+    say(format!(
+        "\nwritten: {}\nnext:    {}",
+        args.tune.output.display(),
+        train_command(&args.tune.output, args.threads)
+    ));
     code
 }
 
-/// What to type now.
-pub fn train_command(config: &Path) -> String {
+/// What to type now: with as many threads as the settings were found with, where that was given.
+pub fn train_command(config: &Path, threads: ThreadFlags) -> String {
     let path = config.display().to_string();
     let plain = path.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter));
     let path = if plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
-    format!("myxtts train --config {path}")
+    let threads = threads.threads.map_or_else(String::new, |threads| format!(" --threads {threads}"));
+    format!("myxtts train --config {path}{threads}")
 }
 
 /// Refuses a file that cannot be written, before anything slow.

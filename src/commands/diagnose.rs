@@ -2,6 +2,7 @@
 
 use super::bench_setup::BenchSetup;
 use crate::feed::Roles;
+use crate::run::choose_kernels;
 use crate::tools::diagnose::{self, DiskSpeed, MachineSurvey};
 use crate::tools::measure::{self, RunMeasurement};
 use crate::tools::verdict::of_error;
@@ -28,6 +29,7 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<FindingsRep
     let before = MachineSurvey::look();
     let host = diagnose::look_at_host(&before.survey.cpu);
     let training = &config.training;
+    choose_kernels(training)?;
     let asked_for = training.device.starts_with("cuda") || training.data_gpu.is_some();
     // Nobody who asks for the CPU wants to hear why a GPU cannot be used.
     let on_cpu = training.device == "cpu" && training.data_gpu.is_none();

@@ -29,5 +29,5 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // Features that the new settings lack are made now: the training is not to wait for them.
     drop(BenchSetup::with_config(tuned.config.clone(), Delays::default())?);
     let after = examine(tuned.config.clone(), Delays::default(), args.num_steps)?;
-    finish(&fix::report(&before, &tuned, &after, &train_command(&args.tune.output)), args.json)
+    finish(&fix::report(&before, &tuned, &after, &train_command(&args.tune.output, args.threads)), args.json)
 }

@@ -30,6 +30,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode> {
+    cli::set_openmp(&command)?;
     match command {
         Command::Train(args) => train::run(&args),
         Command::TrainVocoder(args) => train_vocoder::run(&args),

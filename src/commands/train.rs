@@ -5,7 +5,7 @@ use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
-use crate::run::{RunContext, activation_kind};
+use crate::run::{RunContext, activation_kind, choose_kernels};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use cli::train::Args;
@@ -44,9 +44,7 @@ pub fn train(
     ranks: Option<&Arc<Ranks>>,
     began: Instant,
 ) -> Result<ExitCode> {
-    if config.training.deterministic_kernels {
-        torchx::require_deterministic()?;
-    }
+    choose_kernels(&config.training)?;
     let stop = stop_flag()?;
     let is_first = ranks.is_none_or(|ranks| ranks.is_first());
     let start = start(args, &config, kind, ranks)?;

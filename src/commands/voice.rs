@@ -16,7 +16,7 @@ const EXTENSION: &str = "safetensors";
 
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.what {
-        What::Make { checkpoint, recordings, output, device, json } => {
+        What::Make { checkpoint, recordings, output, device, json, .. } => {
             let path =
                 output.map_or_else(|| named(recordings[0].file_stem().unwrap_or_default().as_ref()), |p| place(&p));
             let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;

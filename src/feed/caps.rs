@@ -22,6 +22,19 @@ pub struct Caps {
 impl Caps {
     /// Sets the caps that the config asks for; those it leaves out are shares of what is free.
     pub fn apply(config: &Training, roles: Roles) -> Result<Caps> {
+        let caps = Self::of_config(config, roles, free_mib)?;
+        let (Some(data), Some(model)) = (caps.data_mib, caps.model_mib) else { return Ok(caps) };
+        if caps.shared {
+            cap(roles.model, data + model, "data and model")?;
+        } else {
+            cap(roles.data, data, "data")?;
+            cap(roles.model, model, "model")?;
+        }
+        Ok(caps)
+    }
+
+    /// `free_mib`: of a device, asked where a cap is left out.
+    fn of_config(config: &Training, roles: Roles, free_mib: impl Fn(Device) -> Result<u64>) -> Result<Caps> {
         let shared = roles.data == roles.model;
         if !config.enable_memory_isolation {
             return Ok(Caps { shared, ..Caps::default() });
@@ -32,14 +45,9 @@ impl Caps {
                 return Err(hinted(fact, "leave it out"));
             }
         }
-        let data = config.data_gpu_memory.map_or_else(|| share_of_free(roles.data, 1), Ok)?;
-        let model = config.model_gpu_memory.map_or_else(|| share_of_free(roles.model, 2), Ok)?;
-        if shared {
-            cap(roles.model, data + model, "data and model")?;
-        } else {
-            cap(roles.data, data, "data")?;
-            cap(roles.model, model, "model")?;
-        }
+        let thirds = |device, thirds: u64| Ok::<_, anyhow::Error>(free_mib(device)? * thirds / 3);
+        let data = config.data_gpu_memory.map_or_else(|| thirds(roles.data, 1), Ok)?;
+        let model = config.model_gpu_memory.map_or_else(|| thirds(roles.model, 2), Ok)?;
         let proposed = config.data_gpu_memory.is_none() || config.model_gpu_memory.is_none();
         Ok(Caps { data_mib: Some(data), model_mib: Some(model), shared, proposed })
     }
@@ -82,12 +90,62 @@ impl fmt::Display for Caps {
     }
 }
 
-/// `thirds` of the free memory of a device, in MiB.
-fn share_of_free(device: Device, thirds: u64) -> Result<u64> {
-    Ok(torchx::cuda::facts(device)?.free_bytes / MIB * thirds / 3)
+fn free_mib(device: Device) -> Result<u64> {
+    Ok(torchx::cuda::facts(device)?.free_bytes / MIB)
 }
 
 fn cap(device: Device, mib: u64, role: &str) -> Result<()> {
     torchx::memory::set_cap_mib(device, mib)
         .with_context(|| format!("memory cap of the {role} role on {}", name(device)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::config::Config;
+    use std::path::Path;
+
+    const ONE: Roles = Roles { data: Device::Cuda(0), model: Device::Cuda(0) };
+    const TWO: Roles = Roles { data: Device::Cuda(1), model: Device::Cuda(0) };
+
+    /// On cards of which 9,000 MiB (the first) and 3,000 MiB are free.
+    fn caps(training: &str, roles: Roles) -> Result<Caps> {
+        let config = Config::parse(&format!("training: {{{training}}}"), Path::new("a.yaml")).unwrap();
+        Caps::of_config(&config.training, roles, |device| Ok(if device == Device::Cuda(0) { 9_000 } else { 3_000 }))
+    }
+
+    #[test]
+    fn without_isolation_nothing_is_capped() {
+        for (roles, shared) in [(ONE, true), (TWO, false)] {
+            assert_eq!(caps("", roles).unwrap(), Caps { shared, ..Caps::default() });
+        }
+        assert_eq!((Caps::default().to_string().as_str(), Caps::default().of(Role::Model)), ("no memory caps", None));
+    }
+
+    #[test]
+    fn caps_that_are_left_out_are_shares_of_what_is_free() {
+        let left = caps("enable_memory_isolation: true", ONE).unwrap();
+        assert_eq!(left, Caps { data_mib: Some(3_000), model_mib: Some(6_000), shared: true, proposed: true });
+        let left = caps("enable_memory_isolation: true", TWO).unwrap();
+        assert_eq!(left, Caps { data_mib: Some(1_000), model_mib: Some(6_000), shared: false, proposed: true });
+        let one = caps("enable_memory_isolation: true, data_gpu_memory: 512", TWO).unwrap();
+        assert_eq!((one.data_mib, one.model_mib, one.proposed), (Some(512), Some(6_000), true));
+    }
+
+    #[test]
+    fn on_one_card_the_sum_holds_and_on_two_each_its_own() {
+        let given = "enable_memory_isolation: true, data_gpu_memory: 512, model_gpu_memory: 2048";
+        let (one, two) = (caps(given, ONE).unwrap(), caps(given, TWO).unwrap());
+        assert_eq!([Role::Data, Role::Model].map(|role| one.of(role)), [Some(2_560); 2]);
+        assert_eq!([Role::Data, Role::Model].map(|role| two.of(role)), [Some(512), Some(2_048)]);
+        assert_eq!(two.to_string(), "memory caps: data 512 MiB, model 2048 MiB");
+        assert!(one.to_string().ends_with("; one GPU in both roles, so the sum of 2560 MiB holds"), "{one}");
+    }
+
+    #[test]
+    fn a_role_on_the_cpu_cannot_be_capped() {
+        let from_cpu = Roles { data: Device::Cpu, ..ONE };
+        let error = caps("enable_memory_isolation: true", from_cpu).unwrap_err();
+        assert!(error.to_string().contains("the data role runs on the CPU"), "{error}");
+    }
 }

@@ -96,7 +96,18 @@ struct Lanes {
 impl Producer {
     /// `overlap`: streams of its own, so that nothing it does queues behind the step.
     pub fn new(loader: Arc<Loader>, features: Features, roles: Roles, overlap: bool, hook: Hook) -> Result<Self> {
-        let route = Route::of(roles)?;
+        Self::by_route(Route::of(roles)?, loader, features, roles, overlap, hook)
+    }
+
+    /// Two devices' route and lanes work on one device as well, so that one is enough to test them.
+    pub(super) fn by_route(
+        route: Route,
+        loader: Arc<Loader>,
+        features: Features,
+        roles: Roles,
+        overlap: bool,
+        hook: Hook,
+    ) -> Result<Self> {
         let lanes = if overlap { Lanes::new(roles, route)? } else { Lanes::default() };
         Ok(Producer {
             loader,
@@ -132,9 +143,22 @@ impl Producer {
         self.poison = true;
     }
 
+    /// Whether copy, features and both ends of the transfer have a stream each.
     #[cfg(test)]
-    pub fn force_route(&mut self, route: Route) {
-        self.route = route;
+    pub fn has_lanes_of_two_devices(&self) -> bool {
+        let Lanes { copy, work, deliver: [from, to] } = self.lanes;
+        let lanes = [copy, work, from, to];
+        lanes.iter().all(Option::is_some) && (1..4).all(|n| !lanes[..n].contains(&lanes[n]))
+    }
+
+    /// A read of poison must be the fault of the producer: the poison is there before anything else is queued.
+    #[cfg(test)]
+    fn poison(&self, slot: &Slot) -> Result<()> {
+        if let Some(batch) = slot.batch.as_ref().filter(|_| self.poison) {
+            batch.poison();
+            Event::now(self.roles.model)?.wait()?;
+        }
+        Ok(())
     }
 
     /// Makes the next batch and queues its way into the slot; the slot's `done` event then tells when it is there.
@@ -144,7 +168,7 @@ impl Producer {
             done.wait()?;
         }
         #[cfg(test)]
-        slot.batch.iter().filter(|_| self.poison).for_each(Batch::poison);
+        self.poison(slot)?;
         self.recycle()?;
         let before = self.cores.get_or_insert_with(ThreadClock::open).read();
         let asked = Instant::now();
@@ -154,10 +178,8 @@ impl Producer {
         let HostBatch { block, position, timing, .. } = host;
         let (staged, to_device) = self.upload(&*block)?;
         let (batch, features) = self.make(&staged, to_device.as_ref(), &position)?;
-        let (transfer, ready) = self.deliver(&batch, &features, slot)?;
-        let read = self.end_of(self.lanes.deliver[0])?;
+        let (transfer, read) = self.deliver(&batch, &features, slot)?;
         self.release(block, read)?;
-        slot.done = Some(ready);
         let ran = self.cores.as_ref().and_then(|cores| cores.since(before));
         let trace = Trace { timing, asked, load_wait, to_device, features, transfer, wall: asked.elapsed(), ran };
         Ok(Made { resume_at: position, utterances, speech_frames, trace })
@@ -193,25 +215,27 @@ impl Producer {
         })
     }
 
-    /// Queues the batch's way into the slot: the span of it, and the event after which the slot may be read.
+    /// Queues the batch's way into the slot: the span of it, and the event after which the batch is read no more.
     fn deliver(&self, batch: &Batch, made: &Interval, slot: &mut Slot) -> Result<(Interval, Event)> {
         let Roles { data, model } = self.roles;
         // Two variables, not a pair: each guard brings back the stream that was current before it, so the later one must
         // go first. Variables are dropped in reverse, the fields of a pair in order.
         let _on_data = current(self.lanes.deliver[0])?;
         let _on_model = current(self.lanes.deliver[1])?;
+        // On both: a copy between devices is queued on the source's stream, one on a device on the latest that is current; and
+        // the span begins when there is something to carry.
         made.end.precede(data)?;
-        for tensor in batch.tensors() {
+        made.end.precede(model)?;
+        for lane in self.lanes.deliver.iter().flatten().filter(|lane| lane.device() == data) {
             // Made on the work lane and dropped by the host before this lane has read it.
-            if let Some(lane) = &self.lanes.deliver[0] {
-                record_stream(tensor, lane)?;
-            }
+            batch.tensors().into_iter().try_for_each(|tensor| record_stream(tensor, lane))?;
         }
         let ((), span) = Interval::of(model, || {
             self.hook.at(Moment::TransferToModel);
             self.carry(batch, slot)
         })?;
-        Ok((span, Event::now(model)?))
+        slot.done = Some(Event::now(model)?);
+        Ok((span, Event::now(data)?))
     }
 
     fn carry(&self, batch: &Batch, slot: &mut Slot) -> Result<()> {

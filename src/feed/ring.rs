@@ -178,19 +178,22 @@ impl Feed {
         }
     }
 
-    /// Waits until every slot is filled or the time is over: (filled, slots). Without a ring there is nothing to fill.
+    /// Waits until every slot is filled or the time is over: (filled, slots). Nothing without a ring, or once filling has
+    /// failed: then it waits no longer, and [`Feed::next`] gives the error.
     pub fn warm_up(&self, at_most: Duration) -> Option<(usize, usize)> {
         let Source::Ring(ring) = &self.source else { return None };
         let start = Instant::now();
-        let filled = || ring.queue.update(|slots| slots.filled);
-        while filled() < ring.slots && start.elapsed() < at_most {
+        let state = || ring.queue.update(|slots| (slots.filled, slots.ended));
+        let is_filling = |(filled, ended): (usize, bool)| !ended && filled < ring.slots;
+        while is_filling(state()) && start.elapsed() < at_most {
             std::thread::sleep(Duration::from_millis(2));
         }
         // Nothing else has allocated meanwhile: the training thread was in here.
         if let Some((now, peak)) = allocated(self.device) {
             self.device_bytes.set((now.saturating_sub(self.before_bytes), peak.saturating_sub(self.before_bytes)));
         }
-        Some((filled(), ring.slots))
+        let (filled, ended) = state();
+        (!ended).then_some((filled, ring.slots))
     }
 
     /// Memory of the data role on its device: (fixed buffers, at most while a batch is made).
@@ -243,7 +246,7 @@ fn produce(mut producer: Producer, ring: &Queue<Slots>) {
             let made = made.map_err(anyhow::Error::from).flatten().context(OnDataDevice);
             let failed = made.is_err();
             ring.put(|slots| {
-                slots.filled += 1;
+                slots.filled += usize::from(!failed);
                 slots.ready.push_back(made);
             });
             if failed {

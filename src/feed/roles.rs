@@ -56,3 +56,41 @@ pub fn name(device: Device) -> String {
         _ => "CPU".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::config::Config;
+    use std::path::Path;
+
+    fn roles(training: &str) -> Result<Roles> {
+        let config = Config::parse(&format!("training: {{{training}}}"), Path::new("a.yaml")).unwrap();
+        Roles::resolve(&config.training)
+    }
+
+    /// Holds with and without a GPU.
+    #[test]
+    fn the_cpu_takes_both_roles_and_absent_gpus_none() {
+        let cpu = Roles { data: Device::Cpu, model: Device::Cpu };
+        assert_eq!(roles("device: cpu").unwrap(), cpu);
+        assert_eq!(Roles::named("cpu").unwrap(), Device::Cpu);
+        let error = roles("data_gpu: 61, model_gpu: 62").unwrap_err().to_string();
+        assert!(error.starts_with("data_gpu asks for GPU 61"), "{error}");
+        assert!(Roles::named("gpu").unwrap_err().to_string().contains("`gpu` is not known"));
+    }
+
+    #[test]
+    fn devices_have_names_that_people_read() {
+        assert_eq!([Device::Cpu, Device::Cuda(3)].map(name), ["CPU", "GPU 3"]);
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn one_gpu_takes_both_roles_unless_the_data_role_is_the_cpus() {
+        let gpu = Device::Cuda(0);
+        assert_eq!(roles("device: auto").unwrap(), Roles { data: gpu, model: gpu });
+        assert_eq!(roles("device: cuda, data_device: cpu").unwrap(), Roles { data: Device::Cpu, model: gpu });
+        assert_eq!(roles("data_gpu: 0, model_gpu: 0").unwrap(), Roles { data: gpu, model: gpu });
+        assert!(roles("device: 'cuda:61'").is_err());
+    }
+}

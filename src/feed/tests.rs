@@ -1,5 +1,7 @@
 //! The feed against itself: what the ring delivers is what one thread makes, whatever runs beside it.
 
+use super::producer::Slot;
+use super::route::Route;
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
@@ -64,13 +66,23 @@ fn options(workers: usize) -> host::loader::LoaderOptions {
 }
 
 fn producer(dataset: &Arc<Dataset>, roles: Roles, workers: usize, hook: Hook, config: &Config) -> Producer {
+    routed(dataset, (roles, Route::of(roles).unwrap()), workers, hook, config)
+}
+
+fn routed(
+    dataset: &Arc<Dataset>,
+    (roles, route): (Roles, Route),
+    workers: usize,
+    hook: Hook,
+    config: &Config,
+) -> Producer {
     let budget = Budget::packed(dataset.lengths(), 3);
     let (allocate, in_flight) = (allocate(roles.data), COPIES_IN_FLIGHT);
     let options = host::loader::LoaderOptions { allocate, in_flight, hook: hook.clone(), ..options(workers) };
     let loader = Loader::start(dataset.clone(), budget, options).unwrap();
     let features =
         Features::new(config, Arc::new(loader.layout().clone()), STATS, Purpose::PredictedMel, roles.data).unwrap();
-    Producer::new(Arc::new(loader), features, roles, workers > 0, hook).unwrap()
+    Producer::by_route(route, Arc::new(loader), features, roles, workers > 0, hook).unwrap()
 }
 
 /// Everything in a batch, on the CPU, as numbers.
@@ -159,6 +171,19 @@ fn a_feed_that_fails_is_an_error_and_no_hang() {
     assert!(feed.next(&mut input).is_err());
 }
 
+/// A run that cannot begin says so, however long it would wait for a full ring.
+#[test]
+fn a_feed_that_fails_at_once_is_noticed_at_once() {
+    let (_dir, dataset) = dataset();
+    let hook = Hook::new(|moment| assert!(!matches!(moment, Moment::OpenClip(_)), "planted"));
+    let mut feed = Feed::start(producer(&dataset, CPU, 2, hook, &config()), 3).unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(feed.warm_up(Duration::from_secs(60)), None);
+    assert!(start.elapsed() < Duration::from_secs(30), "waited {:?} for batches that never come", start.elapsed());
+    let error = feed.next(&mut None).map(drop).unwrap_err();
+    assert!(format!("{error:#}").contains("planted"), "{error:#}");
+}
+
 #[test]
 fn the_time_of_the_feed_is_accounted_for() {
     let (_dir, dataset) = dataset();
@@ -205,6 +230,18 @@ fn augmentation_depends_on_the_seed_and_the_place_alone() {
     assert!((mel - plain_mel).abs().max().double_value(&[]) > 0.05);
 }
 
+/// Features that are late on the GPU's own clock: a lane that does not wait for them reads what is not there yet.
+fn late_features(gpu: Device) -> Hook {
+    let weight = std::sync::Mutex::new(Tensor::randn([4096, 4096], (Kind::Float, gpu)) / 64.0);
+    Hook::new(move |moment| {
+        if moment == Moment::MakeFeatures {
+            let weight = weight.lock().unwrap();
+            let _ = (0..4).fold(weight.copy(), |x, _| x.matmul(&weight));
+        }
+    })
+}
+
+/// Every route with the lanes that it has between two devices, on one.
 #[test]
 #[ignore = "needs a GPU"]
 fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
@@ -212,13 +249,35 @@ fn two_roles_on_one_gpu_make_what_the_cpu_makes() {
     let (_dir, dataset) = dataset();
     let wanted = reference(&dataset, 12);
     let gpu = Device::Cuda(0);
-    for route in [None, Some(super::route::Route::Staged)] {
-        for roles in [Roles { data: gpu, model: gpu }, Roles { data: Device::Cpu, model: gpu }] {
-            let mut made = producer(&dataset, roles, 2, Hook::default(), &config());
-            route.into_iter().for_each(|route| made.force_route(route));
+    let (one, from_cpu) = (Roles { data: gpu, model: gpu }, Roles { data: Device::Cpu, model: gpu });
+    let ways = [(one, Route::Local), (one, Route::Peer), (one, Route::Staged), (from_cpu, Route::Staged)];
+    for (roles, route) in ways {
+        for hook in [Hook::default(), late_features(gpu)] {
+            let mut made = routed(&dataset, (roles, route), 2, hook, &config());
             made.poison_slots();
             let mut feed = Feed::start(made, 3).unwrap();
             assert_close(&take(&mut feed, 12), &wanted, 1e-3);
+        }
+    }
+}
+
+/// Guards that were dropped in the wrong order would leave a lane current, and all that the thread does next on it.
+#[test]
+#[ignore = "needs a GPU"]
+fn filling_a_slot_leaves_the_streams_of_the_thread_as_they_were() {
+    torchx::cuda::load().unwrap();
+    let (_dir, dataset) = dataset();
+    let gpu = Device::Cuda(0);
+    let own = torchx::Stream::from_pool(gpu, false).unwrap();
+    for route in [Route::Local, Route::Peer, Route::Staged] {
+        let roles = Roles { data: gpu, model: gpu };
+        let mut made = routed(&dataset, (roles, route), 2, Hook::default(), &config());
+        assert_eq!(made.has_lanes_of_two_devices(), route != Route::Local, "{route}");
+        let mut slot = Slot::default();
+        let _own = own.guard().unwrap();
+        for _ in 0..3 {
+            tch::no_grad(|| made.fill(&mut slot)).unwrap();
+            assert_eq!(torchx::Stream::current(gpu).unwrap(), own, "{route}");
         }
     }
 }

@@ -68,6 +68,12 @@ impl<'a> RunContext<'a> {
     }
 }
 
+/// Has LibTorch choose kernels as the settings ask: for a training, and for whatever shall time the same ones. Call it
+/// before a GPU is opened.
+pub fn choose_kernels(training: &Training) -> Result<(), torchx::Error> {
+    if training.deterministic_kernels { torchx::require_deterministic() } else { Ok(()) }
+}
+
 /// Starts the loader alone, from a position on.
 pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, loader::Error> {
     let RunContext { config, data, roles, hook, .. } = *context;

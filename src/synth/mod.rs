@@ -281,11 +281,6 @@ impl Synthesizer {
 
 /// Kind of the activations: bf16 where a GPU has units for it, f32 elsewhere.
 fn speech_kind(device: Device) -> Result<Kind> {
-    if device == Device::Cpu && std::env::var_os("OMP_NUM_THREADS").is_none() {
-        // LibTorch counts the machine's cores; those that a container may use can be fewer, and then threads would wait
-        // for each other.
-        tch::set_num_threads(host::machine::cores() as i32);
-    }
     let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.has_bf16();
     Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }

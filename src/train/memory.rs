@@ -95,12 +95,15 @@ impl MemoryMonitor {
         })?;
         let role = if error.is::<OnDataDevice>() { Role::Data } else { Role::Model };
         let device = if role == Role::Data { self.roles.data } else { self.roles.model };
-        let cap_mib = self.caps.of(role);
+        let on_card = device.is_cuda().then(|| torchx::cuda::facts(device).ok()).flatten();
+        let free_mib = on_card.map(|facts| mib(facts.free_bytes));
+        let cap_mib = self.caps.of(role).filter(|_| card_has_room(free_mib, asked_bytes));
         Some(Shortage {
             role,
             shared: self.caps.shared,
             cap_mib,
             limit_mib: cap_mib.map(|mib| mib as f64).or(total_bytes(device).map(mib)),
+            free_mib: free_mib.filter(|_| cap_mib.is_none()),
             used_mib: torchx::memory::stats(device).map_or(0.0, |stats| mib(stats.allocated_bytes as u64)),
             asked_mib: asked_bytes.map(mib),
         })
@@ -123,10 +126,12 @@ pub struct Shortage {
     pub role: Role,
     /// Both roles are on this GPU: cap and use are theirs together.
     pub shared: bool,
-    /// The cap that was set, if one was.
+    /// The cap that was reached; absent where none is set, or the card was full before.
     pub cap_mib: Option<u64>,
     /// The cap, else the card's memory.
     pub limit_mib: Option<f64>,
+    /// Memory of the card that nobody has, where no cap was reached.
+    pub free_mib: Option<f64>,
     pub used_mib: f64,
     pub asked_mib: Option<f64>,
 }
@@ -139,10 +144,11 @@ impl fmt::Display for Shortage {
         }
         let kind = if self.cap_mib.is_some() { "cap" } else { "GPU" };
         let limit = self.limit_mib.map_or_else(|| "the GPU's memory".into(), |mib| format!("{mib:.0} MiB"));
+        let free = self.free_mib.map_or_else(String::new, |mib| format!(" of which {mib:.0} are free"));
         let asked = self.asked_mib.map_or_else(|| "more".into(), |mib| format!("{mib:.0} MiB more"));
         write!(
             f,
-            " no room left: {kind} {limit}, {:.0} MiB in use, {asked} asked for; the last checkpoint is intact",
+            " no room left: {kind} {limit}{free}, {:.0} MiB in use, {asked} asked for; the last checkpoint is intact",
             self.used_mib
         )
     }
@@ -176,6 +182,12 @@ impl Shortage {
         let share = (self.limit_mib? / needed.max(1.0)).min(1.0) * 0.5;
         (batch_size > 1).then(|| ((batch_size as f64 * share) as usize).max(1))
     }
+}
+
+/// Whether a request failed at a cap rather than at the card. LibTorch keeps what it holds of the card when a request fails,
+/// so what is free now was free then; where nobody tells, a cap is what is reached first.
+fn card_has_room(free_mib: Option<f64>, asked_bytes: Option<u64>) -> bool {
+    free_mib.is_none_or(|free| free >= asked_bytes.map_or(0.0, mib))
 }
 
 fn total_bytes(device: Device) -> Option<u64> {
@@ -212,6 +224,17 @@ mod tests {
         let told = shortage.ways_out(&Config::default());
         assert!(told.contains("--batch-size 12 (now 32) with --grad-accum 3"), "{told}");
         assert!(told.contains("enable_gradient_checkpointing") && told.contains("--model-gpu-memory 8448"), "{told}");
+    }
+
+    #[test]
+    fn a_full_card_is_no_cap_that_is_too_small() {
+        assert!(card_has_room(Some(9_000.0), Some(1536 * MIB)) && card_has_room(None, Some(1)));
+        assert!(!card_has_room(Some(200.0), Some(1536 * MIB)));
+        let full = monitor(Caps::default()).shortage(&gpu_is_full().into()).unwrap();
+        let full = Shortage { limit_mib: Some(24_000.0), free_mib: Some(200.0), used_mib: 900.0, ..full };
+        let told = full.to_string();
+        assert!(told.contains("GPU 24000 MiB of which 200 are free, 900 MiB in use, 1536 MiB more"), "{told}");
+        assert!(!full.ways_out(&Config::default()).contains("-gpu-memory"), "a larger cap would not help");
     }
 
     #[test]

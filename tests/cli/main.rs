@@ -42,7 +42,7 @@ impl Bench {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_myxtts"));
         command.args(args).current_dir(self.dir.path()).env("XDG_CACHE_HOME", self.path("cache"));
-        // Tests run side by side; threads that wait for each other in a spin would cost them minutes.
+        // Tests run side by side: one thread for each.
         command.env("OMP_NUM_THREADS", "1");
         command
     }

@@ -63,3 +63,32 @@ fn a_link_to_the_first_program_finds_the_second() {
     assert_eq!((linked.status.code(), stderr(&linked)), (Some(2), stderr(&direct)));
     assert!(stderr(&linked).contains("nowhere"), "{}", stderr(&linked));
 }
+
+/// Truth: what OpenMP's own runtime says it was loaded with, the last time that it was.
+#[test]
+fn waiting_threads_sleep_whichever_program_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let loaded_with = |program: &str, own: &[(&str, &str)], flags: &[&str]| {
+        let mut command = Command::new(program);
+        for name in ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS"] {
+            command.env_remove(name);
+        }
+        command.envs(own.iter().copied()).env("OMP_DISPLAY_ENV", "TRUE").current_dir(&dir);
+        let output =
+            command.args(["synth", "--checkpoint", "nowhere", "--text", "hello"]).args(flags).output().unwrap();
+        let said = stderr(&output).replace(' ', "");
+        assert!(said.contains("nowhere"), "{program} did not run the command: {said}");
+        ["OMP_WAIT_POLICY='", "OMP_NUM_THREADS='"].map(|name| {
+            let (_, value) = said.rsplit_once(name).unwrap_or_else(|| panic!("{name} in {said}"));
+            value.split('\'').next().unwrap().to_owned()
+        })
+    };
+    let cores = host::machine::compute_threads().to_string();
+    for program in [FIRST, SECOND] {
+        assert_eq!(loaded_with(program, &[], &[]), ["PASSIVE", &cores]);
+        assert_eq!(loaded_with(program, &[], &["--threads", "3"]), ["PASSIVE", "3"]);
+        let own = [("OMP_WAIT_POLICY", "ACTIVE"), ("OMP_NUM_THREADS", "5")];
+        assert_eq!(loaded_with(program, &own, &[]), ["ACTIVE", "5"]);
+        assert_eq!(loaded_with(program, &own, &["--threads", "2"]), ["ACTIVE", "2"]);
+    }
+}

@@ -128,3 +128,40 @@ fn configure_steps_back_from_a_full_gpu() {
     assert!(found["figures"]["too_large"][1].as_str().is_some(), "{found:#}");
     bench.ok(&["train", "--config", "tuned.yaml", "--steps", "12", "--checkpoint-dir", "run"]);
 }
+
+/// Rows and advice are about what ran: no worker lays batches here, and those that are advised were tried.
+#[test]
+fn analyze_without_workers_speaks_of_none_and_advises_what_it_tried() {
+    let bench = Bench::with_corpus();
+    fs::write(bench.path("alone.yaml"), super::CONFIG.replace("num_workers: 2", "use_native_loading: false")).unwrap();
+    let run = ["analyze", "--config", "alone.yaml", "--train-data", "corpus", "--seconds", "0.1", "--clips", "8"];
+    let slow = ["--step-ms", "1", "--simulate", "load=40ms"];
+    let (report, _) = json(&bench, &[&run[..], &slow].concat());
+    let figures = &report["figures"];
+    assert_eq!(figures["workers"], 0, "{report:#}");
+    let tried: Vec<u64> =
+        figures["tried"]["workers"].as_array().unwrap().iter().map(|row| row[0].as_u64().unwrap()).collect();
+    assert!(tried[0] == 1 && tried.is_sorted() && !tried.contains(&0), "counted by the loader itself: {tried:?}");
+    let text = report.to_string();
+    assert!(text.contains("load, the thread that asks"), "{report:#}");
+    let finding = &report["findings"][0];
+    assert_eq!(finding["code"], "slow-load", "{report:#}");
+    let advice = finding["advice"].as_str().unwrap();
+    assert!(advice.contains("`use_native_loading: true` and") || advice.contains("did not help"), "{advice}");
+}
+
+/// What is timed is what a training would run.
+#[test]
+fn profiles_time_the_kernels_that_the_settings_ask_for() {
+    let bench = Bench::with_corpus();
+    fs::write(
+        bench.path("same.yaml"),
+        super::CONFIG.replace("device: cpu", "device: cpu, deterministic_kernels: true"),
+    )
+    .unwrap();
+    for (config, deterministic) in [("config.yaml", false), ("same.yaml", true)] {
+        let run = ["profile", "--config", config, "--train-data", "corpus", "--num-steps", "8"];
+        let (report, _) = json(&bench, &run);
+        assert_eq!(report["figures"]["setup"]["deterministic_kernels"], deterministic, "{report:#}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Flags of `myxtts align`.
 
-use crate::flags::DataFlags;
+use crate::flags::{DataFlags, ThreadFlags};
 use std::path::PathBuf;
 
 /// Find which frames belong to each token, once and for all clips, so that training need not search any more
@@ -15,6 +15,8 @@ pub struct Args {
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     pub device: String,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,

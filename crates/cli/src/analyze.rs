@@ -1,6 +1,6 @@
 //! Flags of `myxtts analyze`.
 
-use crate::flags::{RunFlags, SimulateFlags, within};
+use crate::flags::{RunFlags, SimulateFlags, ThreadFlags, within};
 
 /// Measure the data path stage by stage, without a model: text, audio, batches, features, transfer
 ///
@@ -22,6 +22,8 @@ pub struct Args {
     pub clips: u16,
     #[command(flatten)]
     pub simulate: SimulateFlags,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,6 +1,6 @@
 //! Flags of `myxtts configure`.
 
-use crate::flags::{RunFlags, TuneFlags};
+use crate::flags::{RunFlags, ThreadFlags, TuneFlags};
 
 /// Find settings for this machine and corpus by trying them, and write a config
 ///
@@ -16,6 +16,8 @@ pub struct Args {
     /// Run the settings as they were and as they are now, and compare
     #[arg(long)]
     pub verify: bool,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -34,7 +34,7 @@ fn page(survey: &Survey) -> String {
         None => parts.extend(driver),
     }
     if !survey.gpus.is_empty() {
-        parts.push(format!("\n{}{}", columns(&gpu_rows(&survey.gpus)), remarks(&survey.gpus)));
+        parts.push(format!("\n{}{}{}", columns(&gpu_rows(&survey.gpus)), remarks(&survey.gpus), numbers(survey)));
     }
     if !survey.links.is_empty() {
         parts.push(format!("\nPaths between GPUs\n{}{}", columns(&link_rows(survey)), legend(survey)));
@@ -83,6 +83,12 @@ fn remarks(gpus: &[Gpu]) -> String {
     let resting = links().any(|(_, now, max)| now.generation < max.generation);
     let rest = resting.then(|| "  An idle GPU lowers its PCIe generation; it rises under load\n".to_owned());
     narrow.chain(rest).collect()
+}
+
+/// Where flags number GPUs otherwise than this page: by `CUDA_VISIBLE_DEVICES`.
+fn numbers(survey: &Survey) -> String {
+    let other = survey.gpus.iter().filter(|gpu| gpu.cuda_index != Some(gpu.index as usize));
+    other.map(|gpu| format!("  {}\n", survey.name(gpu.index))).collect()
 }
 
 fn link_rows(survey: &Survey) -> Vec<Vec<String>> {
@@ -140,6 +146,7 @@ mod tests {
     fn gpu(index: u32, lanes: u32, generation: u32) -> Gpu {
         Gpu {
             index,
+            cuda_index: Some(index as usize),
             name: "NVIDIA GeForce RTX 4090".to_owned(),
             pci: Some(format!("0000:0{}:00.0", index + 1)),
             memory: Some(Memory { total_bytes: 24 * GIB, used_bytes: GIB / 2, free_bytes: 47 * GIB / 2 }),
@@ -188,12 +195,13 @@ Paths between GPUs
 
     #[test]
     fn a_gpu_that_tells_nothing_is_still_listed() {
-        let lost = Gpu { index: 2, name: "not readable: gpu is lost".to_owned(), ..Gpu::default() };
+        let lost = Gpu { index: 2, cuda_index: None, name: "not readable: gpu is lost".to_owned(), ..Gpu::default() };
         let mut survey = two_gpus();
         survey.gpus.push(lost);
         let page = page(&survey);
         assert!(page.contains("not readable: gpu is lost          -     -     -     -"), "{page}");
         assert!(page.contains("  GPU 2  -      -      X\n"), "{page}");
+        assert!(page.contains("  GPU 2 (hidden by CUDA_VISIBLE_DEVICES)\n"), "{page}");
     }
 
     #[test]

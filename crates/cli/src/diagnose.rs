@@ -1,6 +1,6 @@
 //! Flags of `myxtts diagnose`.
 
-use crate::flags::{RunFlags, SimulateFlags};
+use crate::flags::{RunFlags, SimulateFlags, ThreadFlags};
 
 /// Look at this machine and run the real pipeline for a moment: what costs how much, and what to do about it
 ///
@@ -14,6 +14,8 @@ pub struct Args {
     pub num_steps: u64,
     #[command(flatten)]
     pub simulate: SimulateFlags,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

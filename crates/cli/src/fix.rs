@@ -1,6 +1,6 @@
 //! Flags of `myxtts fix`.
 
-use crate::flags::{RunFlags, TuneFlags};
+use crate::flags::{RunFlags, ThreadFlags, TuneFlags};
 
 /// Diagnose a run, find better settings, run them, and print the train command
 ///
@@ -15,6 +15,8 @@ pub struct Args {
     /// Steps of each diagnosis
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(8..=100_000))]
     pub num_steps: u64,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

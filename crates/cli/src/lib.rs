@@ -30,7 +30,9 @@ mod validate;
 pub mod voice;
 
 pub use output::{INTERRUPTED, be_quiet, complain, finish, print_line, report, say};
+pub use torch::set_openmp;
 
+use crate::flags::ThreadFlags;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -97,6 +99,35 @@ pub enum Command {
     Completions(completions::Args),
 }
 
+impl Command {
+    /// Threads that compute the command's tensors; absent where it has none.
+    fn threads(&self) -> Option<ThreadFlags> {
+        Some(match self {
+            Self::Train(args) => args.threads,
+            Self::TrainVocoder(args) => args.train.threads,
+            Self::Align(args) => args.threads,
+            Self::Synth(args) => args.model.threads,
+            Self::Serve(args) => args.voice.threads,
+            Self::Voice(args) => args.threads(),
+            Self::Eval(args) => args.voice.threads,
+            Self::Profile(args) => args.threads,
+            Self::Diagnose(args) => args.threads,
+            Self::Bench(args) => args.threads(),
+            Self::Analyze(args) => args.threads,
+            Self::Configure(args) => args.threads,
+            Self::Fix(args) => args.threads,
+            Self::Prepare(_)
+            | Self::Cache(_)
+            | Self::Check(_)
+            | Self::Validate(_)
+            | Self::Devices(_)
+            | Self::Config(_)
+            | Self::SampleCorpus(_)
+            | Self::Completions(_) => return None,
+        })
+    }
+}
+
 /// The program `myxtts`.
 pub fn main() -> ExitCode {
     run(parse()).unwrap_or_else(|error| report(&error))
@@ -109,6 +140,7 @@ pub fn parse() -> Command {
 
 /// Runs a command; one that computes with tensors, by the second program.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let threads = command.threads().unwrap_or_default();
     match command {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
@@ -130,7 +162,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Bench(_)
         | Command::Analyze(_)
         | Command::Configure(_)
-        | Command::Fix(_) => Err(torch::hand_over()),
+        | Command::Fix(_) => Err(torch::hand_over(threads)),
     }
 }
 

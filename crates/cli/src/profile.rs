@@ -1,6 +1,6 @@
 //! Flags of `myxtts profile`.
 
-use crate::flags::{RunFlags, SimulateFlags};
+use crate::flags::{RunFlags, SimulateFlags, ThreadFlags};
 use std::path::PathBuf;
 
 /// Run the real training pipeline for some steps and say where the time goes. Nothing is saved.
@@ -24,6 +24,8 @@ pub struct Args {
     /// Also measure what this very profiling costs: as many steps again, watched and plain ones in turns
     #[arg(long)]
     pub overhead: bool,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,21 +1,28 @@
 //! The second program, `myxtts-torch`: it loads LibTorch, which takes a third of a second and 120 MB, so only commands
 //! that compute with tensors start it.
 
+use crate::Command as Task;
+use crate::flags::ThreadFlags;
 use host::error::hinted;
+use host::machine;
 use std::env;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PROGRAM: &str = "myxtts-torch";
+/// Turns of a waiting thread before it sleeps, where every thread has a core: a third of a millisecond, which is longer than
+/// most waits. Waking a sleeper costs as much as a small operation; with none, a short sentence takes half as long again.
+const SPINS: u32 = 5_000;
 
 /// Puts the second program into the place of this process, with the same arguments. Comes back only where that fails.
-pub fn hand_over() -> anyhow::Error {
+pub fn hand_over(threads: ThreadFlags) -> anyhow::Error {
     let (own, mut args) = (env::current_exe().ok(), env::args_os());
     let name = args.next().unwrap_or_else(|| "myxtts".into());
     let program = beside([own.as_deref(), Some(name.as_ref())]).unwrap_or_else(|| PROGRAM.into());
-    let error = Command::new(&program).arg0(&name).args(args).exec();
+    let error = Command::new(&program).arg0(&name).args(args).envs(openmp_here(threads)).exec();
     match error.kind() {
         ErrorKind::NotFound => hinted(
             format!("`{PROGRAM}` was not found, neither beside `myxtts` nor on the PATH"),
@@ -23,6 +30,55 @@ pub fn hand_over() -> anyhow::Error {
         ),
         _ => anyhow::Error::new(error).context(format!("{}: cannot be started", program.display())),
     }
+}
+
+/// Starts this process again where OpenMP was loaded with other settings than the command needs: the second program, called
+/// by its own name. Comes back where nothing is to be changed.
+pub fn set_openmp(task: &Task) -> anyhow::Result<()> {
+    let settings = task.threads().map_or(Vec::new(), |threads| openmp_here(threads));
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let said: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut args = env::args_os();
+    let name = args.next().unwrap_or_else(|| PROGRAM.into());
+    let error = match env::current_exe() {
+        Ok(own) => Command::new(own).arg0(name).args(args).envs(settings).exec(),
+        Err(error) => error,
+    };
+    Err(hinted(
+        format!("{PROGRAM} cannot start itself again with OpenMP set up: {error}"),
+        format!("start it with {}", said.join(" ")),
+    ))
+}
+
+fn openmp_here(threads: ThreadFlags) -> Vec<(&'static str, String)> {
+    openmp(threads, |name| env::var_os(name), machine::is_contended)
+}
+
+/// Settings that OpenMP reads once, when LibTorch brings it in, before `main`; those that the caller has `given` stay.
+///
+/// Without them, threads that wait for each other spin for ten milliseconds, and beside other programs they wait often: a
+/// sentence of 0.2 s then took 25 s. And LibTorch counts the machine's cores, where a container's quota may give fewer.
+fn openmp(
+    threads: ThreadFlags,
+    given: impl Fn(&str) -> Option<OsString>,
+    is_contended: impl Fn(usize) -> bool,
+) -> Vec<(&'static str, String)> {
+    let chosen = threads.threads.map(|threads| threads.to_string());
+    let number = match (given("OMP_NUM_THREADS"), chosen) {
+        (Some(given), Some(chosen)) => (given != *chosen).then_some(chosen),
+        (Some(_), None) => None,
+        (None, chosen) => Some(chosen.unwrap_or_else(|| machine::compute_threads().to_string())),
+    };
+    let mut settings: Vec<_> = number.into_iter().map(|number| ("OMP_NUM_THREADS", number)).collect();
+    if given("OMP_WAIT_POLICY").or(given("GOMP_SPINCOUNT")).is_none() {
+        settings.push(("OMP_WAIT_POLICY", "PASSIVE".into()));
+        if !is_contended(threads.threads.map_or_else(machine::compute_threads, usize::from)) {
+            settings.push(("GOMP_SPINCOUNT", SPINS.to_string()));
+        }
+    }
+    settings
 }
 
 /// The second program in the folder of the first, under any of its names: links resolved, then as it was called.
@@ -35,6 +91,38 @@ fn beside<const N: usize>(names: [Option<&Path>; N]) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use std::fs;
+
+    fn settings(threads: Option<u16>, given: &[(&str, &str)], is_contended: bool) -> Vec<(&'static str, String)> {
+        let value = |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.into());
+        openmp(ThreadFlags { threads }, value, |_| is_contended)
+    }
+
+    #[test]
+    fn waiting_threads_sleep_and_as_many_compute_as_there_are_cores() {
+        let (cores, passive) = (machine::compute_threads().to_string(), ("OMP_WAIT_POLICY", "PASSIVE".to_owned()));
+        assert_eq!(settings(None, &[], true), [("OMP_NUM_THREADS", cores), passive.clone()]);
+        let alone = settings(Some(3), &[], false);
+        assert_eq!(alone, [("OMP_NUM_THREADS", "3".into()), passive, ("GOMP_SPINCOUNT", "5000".into())]);
+    }
+
+    #[test]
+    fn what_the_caller_has_set_stays_but_a_flag_wins() {
+        let own = [("GOMP_SPINCOUNT", "100"), ("OMP_NUM_THREADS", "7")];
+        assert!(settings(None, &own, true).is_empty());
+        assert_eq!(settings(Some(2), &own, true), [("OMP_NUM_THREADS", "2".into())]);
+        let policy = [("OMP_WAIT_POLICY", "ACTIVE"), ("OMP_NUM_THREADS", "1")];
+        assert!(settings(Some(1), &policy, false).is_empty());
+    }
+
+    /// A process that was started again is not started once more.
+    #[test]
+    fn settings_that_were_taken_change_nothing() {
+        for (threads, is_contended) in [(None, false), (None, true), (Some(5), false)] {
+            let first = settings(threads, &[], is_contended);
+            let taken: Vec<(&str, &str)> = first.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            assert!(settings(threads, &taken, !is_contended).is_empty());
+        }
+    }
 
     #[test]
     fn the_second_program_lies_beside_the_first_or_beside_its_link() {

@@ -1,6 +1,6 @@
 //! Flags of `myxtts train`.
 
-use crate::flags::RunFlags;
+use crate::flags::{RunFlags, ThreadFlags};
 use std::path::PathBuf;
 
 /// Train a voice from a corpus. Flags win over the config file, and that over the presets.
@@ -24,6 +24,8 @@ pub struct Args {
     /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
     #[arg(long, value_name = "DIR")]
     pub tensorboard_log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the outcome as JSON
     #[arg(long)]
     pub json: bool,

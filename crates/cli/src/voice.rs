@@ -1,6 +1,6 @@
 //! Flags of `myxtts voice`: voices by example, in files.
 
-use crate::flags::within;
+use crate::flags::{ThreadFlags, within};
 use std::path::PathBuf;
 
 /// Where voices are kept and looked for by name.
@@ -12,6 +12,15 @@ const JSON: &str = "Print it as JSON";
 pub struct Args {
     #[command(subcommand)]
     pub what: What,
+}
+
+impl Args {
+    pub fn threads(&self) -> ThreadFlags {
+        match self.what {
+            What::Make { threads, .. } => threads,
+            _ => ThreadFlags::default(),
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -30,6 +39,8 @@ pub enum What {
         /// auto, cpu, cuda or cuda:N
         #[arg(long, default_value = "auto")]
         device: String,
+        #[command(flatten)]
+        threads: ThreadFlags,
         #[arg(long, help = JSON)]
         json: bool,
     },

@@ -1,6 +1,7 @@
 //! What the machine gives to this process: cores, room on disk, time of its threads.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,7 +14,7 @@ pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB as f64
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use: by its affinity, and by the quota of its control group.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -21,6 +22,48 @@ pub fn cores() -> usize {
 /// How this machine calls itself.
 pub fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Threads that share a computation best: one for each core that this process may use. Two hyperthreads are one core, since
+/// they share its arithmetic units.
+pub fn compute_threads() -> usize {
+    let siblings =
+        |cpu: u32| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    let whole: Option<BTreeSet<String>> = own_cpus().into_iter().map(|cpu| siblings(cpu).ok()).collect();
+    whole.filter(|whole| !whole.is_empty()).map_or(cores(), |whole| whole.len().min(cores()))
+}
+
+/// Whether others want the cores right now, so that `threads` of this process would not have one each. Takes 2 ms: what
+/// runs for a moment only is no neighbour. False where the system does not tell.
+pub fn is_contended(threads: usize) -> bool {
+    let others = (0..3).filter_map(|turn| {
+        std::thread::sleep(Duration::from_millis(u64::from(turn > 0)));
+        runnable(&fs::read_to_string("/proc/loadavg").ok()?)
+    });
+    // The one who reads is among them.
+    let others = others.min().unwrap_or(1).saturating_sub(1);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").map_or(0, |text| cpu_list(&text).len());
+    others + threads > online.max(cores())
+}
+
+/// Tasks that run or want to, of "1.05 0.70 0.63 3/146 31072".
+fn runnable(loadavg: &str) -> Option<usize> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+/// Numbers of the processors that this process's affinity allows; none where the system does not tell.
+pub fn own_cpus() -> BTreeSet<u32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(cpu_list).unwrap_or_default()
+}
+
+/// Reads the kernel's lists of processors, "0-3,8,10-11".
+pub fn cpu_list(text: &str) -> BTreeSet<u32> {
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 /// Bytes that this user may still write where `path` is, which must exist.
@@ -74,6 +117,24 @@ mod tests {
     fn there_is_room_here_and_none_nowhere() {
         assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
         assert!(free_bytes(Path::new("/no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(cpu_list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11].into());
+        assert!(cpu_list("").is_empty());
+    }
+
+    #[test]
+    fn more_threads_than_cores_have_none_each() {
+        assert_eq!(runnable("8.98 9.45 8.92 10/146 31072\n"), Some(10));
+        assert_eq!(runnable("8.98 9.45"), None);
+        assert!(is_contended(1 << 20));
+    }
+
+    #[test]
+    fn no_more_threads_compute_than_there_are_cores() {
+        assert!((1..=cores()).contains(&compute_threads()));
     }
 
     #[test]

@@ -135,6 +135,8 @@ char* torchx_set_deterministic(bool on) {
   });
 }
 
+bool torchx_is_deterministic() { return at::globalContext().deterministicAlgorithms(); }
+
 char* torchx_set_tf32(bool on) {
   return guarded([&] { at::globalContext().setAllowTF32CuDNN(on); });
 }

@@ -1,7 +1,7 @@
 //! The same numbers from the same inputs, run after run.
 
 use crate::error::Error;
-use crate::ffi::{check, torchx_set_deterministic, torchx_set_tf32};
+use crate::ffi::{check, torchx_is_deterministic, torchx_set_deterministic, torchx_set_tf32};
 
 /// From now on LibTorch takes algorithms whose result does not depend on the order of threads, and refuses operations
 /// that have none. Call it before CUDA is opened: cuBLAS reads its workspace setting once.
@@ -10,6 +10,12 @@ pub fn require_deterministic() -> Result<(), Error> {
     unsafe { std::env::set_var("CUBLAS_WORKSPACE_CONFIG", ":4096:8") };
     // SAFETY: takes a flag.
     check(unsafe { torchx_set_deterministic(true) })
+}
+
+/// Whether LibTorch takes such algorithms now.
+pub fn is_deterministic() -> bool {
+    // SAFETY: reads a flag.
+    unsafe { torchx_is_deterministic() }
 }
 
 /// Convolutions in f32 keep all bits of their factors; cuDNN otherwise rounds them to ten. Slower.

@@ -30,7 +30,7 @@ pub mod stream;
 pub use adamw::AdamW;
 pub use attention::varlen_attention;
 pub use clip::clip_grad_norm;
-pub use determinism::{require_deterministic, require_full_f32};
+pub use determinism::{is_deterministic, require_deterministic, require_full_f32};
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};
 pub use graph::{Graph, Pool};

@@ -54,6 +54,7 @@ pub struct Analysis {
     pub keeps_cache: bool,
     /// The loader alone, at the run's number of workers.
     pub load: DrainTimes,
+    /// Workers of the loader; 0: batches are laid by whoever asks for them.
     pub workers: usize,
     /// Features alone, of a batch that stays: what the path would do if loading were free.
     pub features_ms: Spread,
@@ -105,8 +106,7 @@ pub fn analyze(
     let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
     let (built, cache) = stages::build(context, &some, config.data.cache_content)?;
     let texts = stages::texts(context, &some, &cache, seconds)?;
-    let workers = config.data.workers();
-    let load = stages::load(context, workers, seconds)?;
+    let (workers, load) = stages::load(context, config.data.loader_workers(), seconds)?;
     let features_ms = stages::features(context, context.roles.data, seconds)?;
     let whole = stages::drain(context, seconds)?;
     let waiting = stages::waiting(context, step.ms / config.training.gradient_accumulation_steps as f64, seconds)?;
@@ -142,7 +142,8 @@ fn try_changes(
     let numbers = std::iter::successors(Some(1), |number| Some(number * 2)).take_while(|number| *number < cores);
     let workers = numbers
         .chain([cores])
-        .map(|number| Ok((number, stages::load(context, number, seconds / 2.0)?.batches_per_second)));
+        .map(|number| stages::load(context, number, seconds / 2.0))
+        .map(|tried| tried.map(|(workers, drained)| (workers, drained.batches_per_second)));
     let workers = workers.collect::<Result<Vec<_>>>()?;
     let rate = |cache| -> Result<f64> {
         let data = stages::over(context, cache)?;
@@ -185,6 +186,11 @@ impl Analysis {
         1e3 / self.step.ms * self.accumulate as f64
     }
 
+    /// Who lays batches.
+    fn loaders(&self) -> String {
+        if self.workers == 0 { "the thread that asks".into() } else { counted(self.workers, "worker") }
+    }
+
     fn ceilings(&self) -> Vec<Ceiling> {
         let by = |code, name: String, spread: Spread| {
             let spread = spread.known()?;
@@ -193,9 +199,9 @@ impl Analysis {
         };
         let load = Ceiling {
             code: "slow-load",
-            name: format!("load, {}", counted(self.workers, "worker")),
+            name: format!("load, {}", self.loaders()),
             batches_per_second: self.load.batches_per_second,
-            said: format!("{} of a worker a batch, CV {:.2}", ms(self.load.load_ms.mean), self.load.load_ms.cv()),
+            said: format!("{} of one a batch, CV {:.2}", ms(self.load.load_ms.mean), self.load.load_ms.cv()),
         };
         let others = [
             by("slow-copy", "copy to the data device".into(), self.whole.copy_ms),
@@ -271,7 +277,7 @@ impl Analysis {
                 format!(
                     "{:.0} s of speech a second by {}",
                     self.load.batches_per_second * self.audio_seconds_per_batch,
-                    counted(self.workers, "worker")
+                    self.loaders()
                 ),
             );
         section
@@ -326,7 +332,10 @@ impl Analysis {
                     "the path is fast enough on average, yet a step would idle {:.0} % of the time: batches come in fits",
                     idle * 100.0
                 ),
-                "raise `prefetch_buffer_size` and `pipeline_buffer_size`".to_owned(),
+                match self.workers {
+                    0 => "set `use_native_loading: true`, so that batches are laid ahead".to_owned(),
+                    _ => "raise `prefetch_buffer_size` and `pipeline_buffer_size`".to_owned(),
+                },
             ),
             false => (
                 cap.code,
@@ -354,7 +363,8 @@ impl Analysis {
         let more = best.filter(|(number, rate)| *number > self.workers && *rate >= self.load.batches_per_second * GAIN);
         match (code, more) {
             ("slow-load", Some((number, faster))) => {
-                format!("set `num_workers: {number}`: loading then gave {}", rate(faster))
+                let native = if self.workers == 0 { "`use_native_loading: true` and " } else { "" };
+                format!("set {native}`num_workers: {number}`: loading then gave {}", rate(faster))
             }
             ("slow-load", None) => {
                 "more workers did not help: look for another program on these cores, or a slow disk".into()

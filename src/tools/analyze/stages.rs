@@ -120,10 +120,11 @@ pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cach
     Ok(TextTimes { cold_ms, cached_ms })
 }
 
-/// The loader alone: batches in host memory that nobody uses.
-pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<DrainTimes> {
+/// The loader alone: batches in host memory that nobody uses; and the workers that it then had. `workers`: 0 has whoever asks
+/// for a batch lay it.
+pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<(usize, DrainTimes)> {
     let mut config = context.config.clone();
-    config.data.num_workers = Some(workers);
+    (config.data.use_native_loading, config.data.num_workers) = (workers > 0, Some(workers.max(1)));
     let loader = start_loader(&RunContext { config: &config, ..*context }, Position::default())?;
     let take = || -> Result<Duration> {
         let batch = loader.next().context("every loader worker has ended")??;
@@ -141,7 +142,7 @@ pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<DrainT
         last = Instant::now();
     }
     drained.batches_per_second = drained.gap_ms.count as f64 / start.elapsed().as_secs_f64();
-    Ok(drained)
+    Ok((loader.status().workers, drained))
 }
 
 /// Features alone, of one batch that stays on the device: milliseconds.

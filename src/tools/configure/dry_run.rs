@@ -44,6 +44,8 @@ pub struct Trial {
     pub transfer_ms: f64,
     /// Memory at most: what the GPU's allocator took, or on a CPU what this process did.
     pub peak_mib: Option<f64>,
+    /// The same of the data role, where it has a GPU of its own.
+    pub data_peak_mib: Option<f64>,
     pub parameters: usize,
     /// Seconds of setting up, warming up and measuring.
     pub wall_s: f64,
@@ -86,15 +88,16 @@ pub fn dry_run(context: &RunContext, config: &Config, budget: Budget, seconds: f
 pub fn dry_run_over(context: &RunContext, config: &Config, data: &TrainingData, seconds: f64) -> Result<Trial> {
     let began = Instant::now();
     let device = context.roles.model;
-    forget_peak(device)?;
+    let data_gpu = Some(context.roles.data).filter(|data| data.is_cuda() && *data != device);
+    [Some(device), data_gpu].into_iter().flatten().try_for_each(forget_peak)?;
     let outcome = run(&RunContext { config, data, ..*context }, seconds);
-    let peak_mib = peak_mib(device);
+    let (peak_mib, data_peak_mib) = (peak_mib(device), data_gpu.and_then(peak_mib));
     if device.is_cuda() {
         // What the trial held must not be in the way of the next.
         torchx::memory::empty_cache()?;
     }
     let trial = outcome?;
-    Ok(Trial { peak_mib, wall_s: began.elapsed().as_secs_f64(), ..trial })
+    Ok(Trial { peak_mib, data_peak_mib, wall_s: began.elapsed().as_secs_f64(), ..trial })
 }
 
 fn run(context: &RunContext, seconds: f64) -> Result<Trial> {
@@ -124,6 +127,7 @@ fn run(context: &RunContext, seconds: f64) -> Result<Trial> {
         features_ms: mean(stages.features_ms),
         transfer_ms: mean(stages.transfer_ms),
         peak_mib: None,
+        data_peak_mib: None,
         parameters,
         wall_s: 0.0,
     })

@@ -101,8 +101,8 @@ pub fn configure(context: &RunContext, utterances: &[Utterance], options: TuneOp
     tried.extend(trials.content(&mut config, &chosen, utterances, &mut choices)?);
     trials.depths(&mut config, &mut chosen, &mut choices)?;
     choices.push(workers(&mut config, &chosen));
-    caps(&mut config, context, &chosen, &mut choices);
     let gpus = trials.gpus(&mut config, &mut chosen, &mut choices)?;
+    caps(&mut config, context, &chosen, &mut choices);
     let verified = if options.verify { Some(trials.verify(&config)?) } else { None };
     let on_gpu = context.roles.model.is_cuda();
     let seconds = trials.began.elapsed().as_secs_f64();
@@ -173,15 +173,37 @@ fn workers(config: &mut Config, chosen: &Trial) -> ChosenSetting {
     ChosenSetting::new("data.num_workers", number, reason)
 }
 
-/// Chooses caps that the trial would have kept to, where they were left to the program.
+/// Chooses caps that the trial would have kept to, where they were left to the program; one that was given stays.
 fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<ChosenSetting>) {
+    let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed) else { return };
+    let given = [context.config.training.data_gpu_memory, context.config.training.model_gpu_memory];
+    let [data, model] = caps_of(given, peak, chosen.data_peak_mib);
+    let reasons = match chosen.data_peak_mib {
+        Some(data_peak) => [data_peak, peak].map(|peak| format!("the role took {peak:.0} MiB, and a quarter more")),
+        None => [(); 2].map(|()| format!("both roles together took {peak:.0} MiB, and a quarter more")),
+    };
     let training = &mut config.training;
-    let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed && context.caps.shared) else { return };
-    let model = ((peak * HEADROOM) as u64).max(LEAST_CAP_MIB).next_multiple_of(64);
-    (training.data_gpu_memory, training.model_gpu_memory) = (Some(LEAST_CAP_MIB), Some(model));
-    let reason = format!("both roles together took {peak:.0} MiB, and a quarter more");
-    choices.push(ChosenSetting::new("training.data_gpu_memory", LEAST_CAP_MIB, reason.clone()));
-    choices.push(ChosenSetting::new("training.model_gpu_memory", model, reason));
+    (training.data_gpu_memory, training.model_gpu_memory) = (Some(data), Some(model));
+    let keys = ["training.data_gpu_memory", "training.model_gpu_memory"];
+    let all = keys.into_iter().zip([data, model]).zip(reasons).zip(given);
+    let own = all.filter(|(_, given)| given.is_none());
+    choices.extend(own.map(|(((key, mib), reason), _)| ChosenSetting::new(key, mib, reason)));
+}
+
+/// Caps of the data and the model role, MiB. `peak`: of the model's GPU; without `data_peak`, of both roles on it, whose sum
+/// is what holds.
+fn caps_of(given: [Option<u64>; 2], peak: f64, data_peak: Option<f64>) -> [u64; 2] {
+    let with_room = |mib: f64| ((mib * HEADROOM) as u64).max(LEAST_CAP_MIB).next_multiple_of(64);
+    let rest = |of: u64| with_room(peak).saturating_sub(of).max(LEAST_CAP_MIB);
+    match (given, data_peak) {
+        ([Some(data), Some(model)], _) => [data, model],
+        ([data, model], Some(data_peak)) => {
+            [data.unwrap_or_else(|| with_room(data_peak)), model.unwrap_or_else(|| with_room(peak))]
+        }
+        ([None, None], None) => [LEAST_CAP_MIB, with_room(peak)],
+        ([Some(data), None], None) => [data, rest(data)],
+        ([None, Some(model)], None) => [rest(model), model],
+    }
 }
 
 #[cfg(test)]
@@ -202,6 +224,19 @@ model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_la
 training: {device: cpu}
 data: {batch_size: 4, num_workers: 1, enable_caching: false, tokenizer: characters}
 ";
+
+    #[test]
+    fn caps_that_were_given_stay_and_the_others_hold_what_was_seen() {
+        // Both roles on one card took 1,000 MiB: 1,250 in steps of 64 are 1,280, and the sum holds.
+        assert_eq!(caps_of([None, None], 1_000.0, None), [256, 1_280]);
+        assert_eq!(caps_of([Some(512), None], 1_000.0, None), [512, 768]);
+        assert_eq!(caps_of([None, Some(900)], 1_000.0, None), [380, 900]);
+        assert_eq!(caps_of([None, Some(4_000)], 1_000.0, None), [256, 4_000]);
+        // A card each: 400 MiB of data become 500, in steps of 64 512.
+        assert_eq!(caps_of([None, None], 1_000.0, Some(400.0)), [512, 1_280]);
+        assert_eq!(caps_of([Some(300), None], 1_000.0, Some(400.0)), [300, 1_280]);
+        assert_eq!(caps_of([None, Some(8_000)], 1_000.0, Some(10.0)), [256, 8_000]);
+    }
 
     /// Every size takes more than there is: each is tried, stepped back from, and the last word says what to do.
     #[test]

@@ -1,7 +1,7 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
-use host::machine::MIB;
-use host::tools::devices::{self, Gpu, LinkPath as Path, Survey};
+use host::machine::{MIB, cpu_list, own_cpus};
+use host::tools::devices::{self, Gpu, Survey};
 use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -66,7 +66,7 @@ pub fn look_at_gpus(
         section.row("driver", format!("NVIDIA {}, CUDA up to {cuda}", driver.version));
     }
     for gpu in &survey.gpus {
-        section.row(format!("GPU {}", gpu.index), described(gpu));
+        section.row(survey.name(gpu.index), described(gpu));
     }
     section.findings.extend(usable.err().map(|why| {
         let advice = "scripts/libtorch.sh sets LibTorch up with CUDA; `--device cpu` trains without";
@@ -74,12 +74,17 @@ pub fn look_at_gpus(
     }));
     let of_run = |gpu: &&Gpu| wanted.contains(&gpu.index);
     for gpu in survey.gpus.iter().filter(of_run) {
-        section.findings.extend(narrow(gpu));
-        section.findings.extend(far(gpu, &before.nodes));
+        let name = survey.name(gpu.index);
+        section.findings.extend(narrow(gpu, &name));
+        section.findings.extend(far(gpu, &name, &before.nodes));
     }
-    section
-        .findings
-        .extend(before.other_programs.iter().filter(|programs| wanted.contains(&programs.gpu)).filter_map(shared));
+    section.findings.extend(
+        before
+            .other_programs
+            .iter()
+            .filter(|programs| wanted.contains(&programs.gpu))
+            .filter_map(|programs| shared(programs, &survey.name(programs.gpu))),
+    );
     section.findings.extend(apart(survey, wanted));
     if section.findings.is_empty() {
         section.findings.push(Finding::good("gpus", "no other program is on them, links have all their lanes"));
@@ -102,19 +107,18 @@ fn described(gpu: &Gpu) -> String {
 }
 
 /// Lanes do not come back under load; generations do, and are not judged on a card at rest.
-fn narrow(gpu: &Gpu) -> Option<Finding> {
+fn narrow(gpu: &Gpu, name: &str) -> Option<Finding> {
     let (now, max) = (gpu.pcie.as_ref()?, gpu.pcie_max.as_ref()?);
     (now.lanes < max.lanes).then(|| {
-        let fact = format!("GPU {} uses {} of {} PCIe lanes", gpu.index, now.lanes, max.lanes);
+        let fact = format!("{name} uses {} of {} PCIe lanes", now.lanes, max.lanes);
         Finding::warning("pcie-narrow", 0.0, fact, "seat the card in a slot with all lanes, or look for a worn riser")
     })
 }
 
-fn far(gpu: &Gpu, nodes: &BTreeSet<u32>) -> Option<Finding> {
+fn far(gpu: &Gpu, name: &str, nodes: &BTreeSet<u32>) -> Option<Finding> {
     let node = gpu.numa_node?;
     (!nodes.is_empty() && !nodes.contains(&node)).then(|| {
-        let fact =
-            format!("GPU {} is on NUMA node {node}, and this process may use cores of {nodes:?} only", gpu.index);
+        let fact = format!("{name} is on NUMA node {node}, and this process may use cores of {nodes:?} only");
         Finding::warning(
             "numa-far",
             0.0,
@@ -124,11 +128,11 @@ fn far(gpu: &Gpu, nodes: &BTreeSet<u32>) -> Option<Finding> {
     })
 }
 
-fn shared(programs: &OtherPrograms) -> Option<Finding> {
+fn shared(programs: &OtherPrograms, name: &str) -> Option<Finding> {
     (programs.processes > 0 || programs.utilisation_percent > 5).then(|| {
         let fact = format!(
-            "GPU {} was in use before this run: {} other programs with {} MiB, {} % busy",
-            programs.gpu, programs.processes, programs.mib, programs.utilisation_percent
+            "{name} was in use before this run: {} other programs with {} MiB, {} % busy",
+            programs.processes, programs.mib, programs.utilisation_percent
         );
         let cost = f64::from(programs.utilisation_percent) / 100.0;
         Finding::warning("gpu-shared", cost, fact, "stop them, or choose another GPU with --data-gpu and --model-gpu")
@@ -140,15 +144,11 @@ fn apart(survey: &Survey, wanted: &[u32]) -> Option<Finding> {
     let &[a, b] = wanted else { return None };
     let link = survey.link(a, b)?;
     let name = format!("{:?}", link.path).to_uppercase();
-    let fact = format!("GPU {a} and GPU {b} are {name} apart: {}", link.meaning);
-    Some(match link.path {
-        Path::Sys | Path::Node => Finding::warning(
-            "gpus-apart",
-            0.0,
-            fact,
-            "choose two GPUs under one switch (`myxtts devices`), or let one do both",
-        ),
-        _ => Finding::good("path", fact),
+    let fact = format!("{} and {} are {name} apart: {}", survey.name(a), survey.name(b), link.meaning);
+    let advice = "choose two GPUs under one switch (`myxtts devices`), or let one do both";
+    Some(match link.path.is_slow() {
+        true => Finding::warning("gpus-apart", 0.0, fact, advice),
+        false => Finding::good("path", fact),
     })
 }
 
@@ -173,35 +173,26 @@ fn other_programs() -> Option<Vec<OtherPrograms>> {
 
 /// Nodes with a core that this process may use; none where the system does not tell.
 fn own_nodes() -> BTreeSet<u32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(list).unwrap_or_default();
+    let allowed = own_cpus();
     let entries = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
     let node = |entry: fs::DirEntry| -> Option<u32> {
         let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
-        let cores = list(&fs::read_to_string(entry.path().join("cpulist")).ok()?);
+        let cores = cpu_list(&fs::read_to_string(entry.path().join("cpulist")).ok()?);
         (!cores.is_disjoint(&allowed)).then_some(number)
     };
     entries.filter_map(node).collect()
 }
 
-/// "0-3,8,10-11"
-fn list(text: &str) -> BTreeSet<u32> {
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::tools::devices::{Link, Pcie};
+    use host::tools::devices::{Link, LinkPath as Path, Pcie};
 
     fn two_gpus(path: Path) -> MachineSurvey {
         let pcie = |lanes| Some(Pcie { generation: 5, lanes });
-        let gpu = |index| Gpu {
+        let gpu = |index: u32| Gpu {
             index,
+            cuda_index: Some(index as usize),
             name: "H200".into(),
             pcie: pcie(16),
             pcie_max: pcie(16),
@@ -244,11 +235,5 @@ mod tests {
         };
         let code = |asked_for| look_at_gpus(&none, &[], asked_for, Err("x".into()))[0].findings[0].code;
         assert_eq!((code(false), code(true)), ("cpu", "no-gpu"));
-    }
-
-    #[test]
-    fn lists_of_cores() {
-        assert_eq!(list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11].into());
-        assert!(list("").is_empty());
     }
 }

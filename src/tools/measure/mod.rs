@@ -79,6 +79,8 @@ pub struct RunSettings {
     pub slots: usize,
     pub padded: bool,
     pub graphs: bool,
+    /// LibTorch takes only kernels whose result is the same each time, which may be slower.
+    pub deterministic_kernels: bool,
     pub accumulate: u64,
     pub route: String,
 }
@@ -187,6 +189,7 @@ impl RunSettings {
             slots: ring_slots(settings),
             padded: data.budget.padded,
             graphs: training.enable_xla && roles.model.is_cuda(),
+            deterministic_kernels: torchx::is_deterministic(),
             accumulate: training.gradient_accumulation_steps,
             route,
         }

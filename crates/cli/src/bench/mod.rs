@@ -4,11 +4,22 @@ pub mod pipeline;
 pub mod scale;
 pub mod synth;
 
+use crate::flags::ThreadFlags;
+
 /// Measure the training pipeline, its scaling, or speaking, on this machine. Nothing is saved.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     pub what: What,
+}
+
+impl Args {
+    pub fn threads(&self) -> ThreadFlags {
+        match &self.what {
+            What::Pipeline(args) => args.threads,
+            What::Synth(args) => args.threads,
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]

@@ -1,6 +1,6 @@
 //! Flags of `myxtts bench pipeline`.
 
-use crate::flags::RunFlags;
+use crate::flags::{RunFlags, ThreadFlags};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -12,6 +12,8 @@ pub struct Args {
     /// Only the step on one batch that stays: the most that any pipeline could give
     #[arg(long)]
     pub headspace: bool,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,

@@ -1,5 +1,6 @@
 //! Flags of `myxtts bench synth`.
 
+use crate::flags::ThreadFlags;
 use host::config::Size;
 use std::path::PathBuf;
 
@@ -23,6 +24,8 @@ pub struct Args {
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     pub device: String,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,

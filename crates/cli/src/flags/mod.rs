@@ -4,6 +4,7 @@ mod flow;
 mod layout;
 mod run;
 mod simulate;
+mod threads;
 mod tune;
 mod voice;
 
@@ -11,6 +12,7 @@ pub use flow::FlowFlags;
 pub use layout::Layout;
 pub use run::{DataFlags, RunFlags};
 pub use simulate::SimulateFlags;
+pub use threads::ThreadFlags;
 pub use tune::TuneFlags;
 pub use voice::VoiceFlags;
 

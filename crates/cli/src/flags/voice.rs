@@ -1,5 +1,6 @@
 //! Who speaks, and on what device: flags of every command that loads a voice to speak with.
 
+use super::ThreadFlags;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -13,4 +14,6 @@ pub struct VoiceFlags {
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     pub device: String,
+    #[command(flatten)]
+    pub threads: ThreadFlags,
 }

@@ -9,14 +9,14 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use serde::Serialize;
 use std::cell::OnceCell;
-use std::{env, fs};
+use std::{env, fmt, fs};
 
 /// What this machine computes with. A figure that the driver or the system does not tell is `None`.
 #[derive(Debug, Default, Serialize)]
 pub struct Survey {
     pub cpu: Cpu,
     pub driver: Option<Driver>,
-    /// By PCI address, the order of `nvidia-smi` and of `--data-gpu` and `--model-gpu`.
+    /// By PCI address, the order of `nvidia-smi`.
     pub gpus: Vec<Gpu>,
     pub links: Vec<Link>,
     /// Why there are no GPUs.
@@ -27,6 +27,17 @@ impl Survey {
     /// The path between two GPUs, in either order.
     pub fn link(&self, a: u32, b: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.gpus == [a, b] || link.gpus == [b, a])
+    }
+
+    /// A GPU under its number here, and under that of `--data-gpu` and `--model-gpu` where it is another.
+    pub fn name(&self, gpu: u32) -> String {
+        match self.gpus.iter().find(|known| known.index == gpu).map(|known| known.cuda_index) {
+            Some(Some(number)) if number != gpu as usize => {
+                format!("GPU {gpu} ({number} for --data-gpu and --model-gpu)")
+            }
+            Some(None) => format!("GPU {gpu} (hidden by CUDA_VISIBLE_DEVICES)"),
+            _ => format!("GPU {gpu}"),
+        }
     }
 }
 
@@ -49,6 +60,8 @@ pub struct Driver {
 #[derive(Debug, Default, Serialize)]
 pub struct Gpu {
     pub index: u32,
+    /// Its number for CUDA, and so for `--data-gpu` and `--model-gpu`; absent where `CUDA_VISIBLE_DEVICES` hides it.
+    pub cuda_index: Option<usize>,
     pub name: String,
     pub pci: Option<String>,
     pub memory: Option<Memory>,
@@ -107,6 +120,13 @@ impl LinkPath {
     }
 }
 
+impl LinkPath {
+    /// Whether copies between the two would be better avoided.
+    pub fn is_slow(self) -> bool {
+        matches!(self, Self::Node | Self::Sys)
+    }
+}
+
 impl From<TopologyLevel> for LinkPath {
     fn from(level: TopologyLevel) -> Self {
         match level {
@@ -132,6 +152,17 @@ pub struct CudaGpu {
     pub free_mib: u64,
     /// Whether it has units for bf16: Ampere was the first.
     pub has_bf16: bool,
+}
+
+/// Under CUDA's number, and the driver's where it is another.
+impl fmt::Display for CudaGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GPU {}", self.index)?;
+        match self.driver_index.filter(|number| *number as usize != self.index) {
+            Some(number) => write!(f, " ({number} for nvidia-smi)"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// GPUs that CUDA shows to this process, as the driver alone knows them. It is asked at the first use.
@@ -173,12 +204,20 @@ enum Visible {
 }
 
 fn cuda_gpus(nvml: &Nvml) -> Result<Vec<CudaGpu>, String> {
-    let count = nvml.device_count().map_err(|error| no_gpu(&error))?;
-    let uuid = |index| nvml.device_by_index(index).and_then(|gpu| gpu.uuid()).unwrap_or_default();
-    let uuids: Vec<String> = (0..count).map(uuid).collect();
-    let listed = env::var("CUDA_VISIBLE_DEVICES").ok();
-    let gpus = visible(listed.as_deref(), &uuids).into_iter().enumerate();
+    let gpus = shown(nvml).map_err(|error| no_gpu(&error))?.into_iter().enumerate();
     Ok(gpus.map_while(|(index, device)| cuda_gpu(nvml, index, &device).ok()).collect())
+}
+
+/// What CUDA shows to this process, in the order of its numbers.
+fn shown(nvml: &Nvml) -> Result<Vec<Visible>, NvmlError> {
+    let uuid = |index| nvml.device_by_index(index).and_then(|gpu| gpu.uuid()).unwrap_or_default();
+    let uuids: Vec<String> = (0..nvml.device_count()?).map(uuid).collect();
+    Ok(visible(env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), &uuids))
+}
+
+/// `CUDA_DEVICE_ORDER`, where it has CUDA number GPUs otherwise than by PCI address: by speed, which the driver does not tell.
+pub fn other_order() -> Option<String> {
+    env::var("CUDA_DEVICE_ORDER").ok().filter(|order| order != "PCI_BUS_ID")
 }
 
 /// Devices in the order in which CUDA numbers them, given `CUDA_VISIBLE_DEVICES` and the UUIDs of all GPUs by PCI address:
@@ -242,7 +281,10 @@ fn survey_gpus(nvml: &Nvml) -> Result<Survey, NvmlError> {
     let cuda = nvml.sys_cuda_driver_version().ok();
     let cuda = cuda.map(|v| format!("{}.{}", cuda_driver_version_major(v), cuda_driver_version_minor(v)));
     let devices: Vec<_> = (0..nvml.device_count()?).map(|index| (index, nvml.device_by_index(index))).collect();
-    let gpus: Vec<Gpu> = devices.iter().map(|(index, device)| gpu(*index, device)).collect();
+    let shown = shown(nvml)?;
+    let number = |index: u32| shown.iter().position(|device| *device == Visible::Gpu(index));
+    let gpus = devices.iter().map(|(index, device)| Gpu { cuda_index: number(*index), ..gpu(*index, device) });
+    let gpus: Vec<Gpu> = gpus.collect();
     let reason = gpus.is_empty().then(|| format!("NVIDIA driver {version} is running, but finds no GPU"));
     Ok(Survey { driver: Some(Driver { version, cuda }), links: links(&devices), gpus, reason, ..Survey::default() })
 }
@@ -267,6 +309,7 @@ fn gpu(index: u32, device: &Result<Device, NvmlError>) -> Gpu {
         pcie_max: pcie(device.max_pcie_link_gen(), device.max_pcie_link_width()),
         numa_node: pci.as_deref().and_then(numa_node),
         pci,
+        cuda_index: None,
     }
 }
 
@@ -358,6 +401,19 @@ mod tests {
         }
         let instances = visible(Some("MIG-1,MIG-2"), &uuids);
         assert_eq!(instances, [Visible::Instance("MIG-1".into())]);
+    }
+
+    #[test]
+    fn a_gpu_that_cuda_numbers_otherwise_has_both_numbers() {
+        let gpu = |index, cuda_index| Gpu { index, cuda_index, ..Gpu::default() };
+        let survey = Survey { gpus: vec![gpu(0, None), gpu(1, Some(1)), gpu(2, Some(0))], ..Survey::default() };
+        assert_eq!(survey.name(0), "GPU 0 (hidden by CUDA_VISIBLE_DEVICES)");
+        assert_eq!(survey.name(1), "GPU 1");
+        assert_eq!(survey.name(2), "GPU 2 (0 for --data-gpu and --model-gpu)");
+        let name = "Some GPU".to_owned();
+        let cuda = CudaGpu { index: 0, driver_index: Some(2), name, total_mib: 1, free_mib: 1, has_bf16: true };
+        assert_eq!(cuda.to_string(), "GPU 0 (2 for nvidia-smi)");
+        assert_eq!(CudaGpu { driver_index: Some(0), ..cuda }.to_string(), "GPU 0");
     }
 
     /// Holds on every machine: either GPUs, or why there are none.

@@ -4,7 +4,7 @@
 use super::facts::Facts;
 use super::{estimate, problem};
 use crate::config::{CacheContent, Config, DataDevice, Precision};
-use crate::tools::devices::{CudaGpu, LinkPath};
+use crate::tools::devices::CudaGpu;
 use crate::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
 
@@ -14,7 +14,7 @@ pub const CORPUS: &[Check] = &[corpus];
 pub const LOADING: &[Check] = &[native_loading, workers, host_prefetch, ring, overlap];
 pub const BATCHES: &[Check] = &[batch_size, shapes];
 pub const STEP: &[Check] = &[graph, precision, logging];
-pub const DEVICES: &[Check] = &[devices, two_devices, data_on_cpu, caps];
+pub const DEVICES: &[Check] = &[devices, device_order, two_devices, data_on_cpu, caps];
 pub const CACHE: &[Check] = &[caching, content, folder, space];
 
 /// Utterances in a batch below which a GPU's kernels are mostly launch: 8 of mean length are some 4,600 frames.
@@ -208,14 +208,23 @@ fn devices(_: &Config, facts: &Facts) -> Option<Finding> {
         Err(why) => return Some(problem("devices", why)),
     };
     let said = |gpu: &Option<CudaGpu>| match gpu {
-        Some(gpu) => format!("GPU {} ({}, {} of {} MiB free)", gpu.index, gpu.name, gpu.free_mib, gpu.total_mib),
+        Some(gpu) => format!("{gpu}, {}, {} of {} MiB free", gpu.name, gpu.free_mib, gpu.total_mib),
         None => "CPU".into(),
     };
     let (data, model) = (said(&placement.data), said(&placement.model));
     good(
         "devices",
-        if data == model { format!("both roles on {data}") } else { format!("data on {data}, model on {model}") },
+        if data == model { format!("both roles on {data}") } else { format!("data on {data}; model on {model}") },
     )
+}
+
+fn device_order(_: &Config, facts: &Facts) -> Option<Finding> {
+    let placement = facts.placement.as_ref().ok().filter(|placement| placement.gpus > 1)?;
+    let order = placement.other_order.as_ref()?;
+    let fact = format!(
+        "CUDA_DEVICE_ORDER={order} numbers GPUs in an order that the driver does not tell: others may be meant"
+    );
+    warning("gpu-order", fact, "unset it: GPUs are then numbered by PCI address, as `myxtts devices` shows them")
 }
 
 /// Two GPUs in two roles.
@@ -230,11 +239,11 @@ fn two_devices(config: &Config, facts: &Facts) -> Option<Finding> {
             .then(|| Finding::good("idle-gpus", fact + ": `myxtts configure` says whether one would help"));
     }
     match placement.link {
-        Some(LinkPath::Sys) => {
-            let fact = format!("GPU {} and GPU {}: {}", data.index, model.index, LinkPath::Sys.meaning());
-            warning("gpu-link", fact, "name two GPUs of one NUMA node: `myxtts devices` shows which")
+        Some(link) if link.is_slow() => {
+            let fact = format!("{data} and {model}: {}", link.meaning());
+            warning("gpu-link", fact, "choose two GPUs under one switch (`myxtts devices`), or let one do both")
         }
-        Some(link) => good("gpu-link", format!("GPU {} to GPU {}: {}", data.index, model.index, link.meaning())),
+        Some(link) => good("gpu-link", format!("{data} to {model}: {}", link.meaning())),
         None => None,
     }
 }
@@ -338,6 +347,7 @@ mod tests {
     use super::super::validate;
     use super::*;
     use crate::error::Explained;
+    use crate::tools::devices::LinkPath;
     use crate::tools::report::Grade;
     use std::path::Path;
 
@@ -350,7 +360,7 @@ mod tests {
     fn facts(data: Option<CudaGpu>, model: Option<CudaGpu>) -> Facts {
         Facts {
             cores: 8,
-            placement: Ok(Placement { data, model, gpus: 2, link: Some(LinkPath::Phb) }),
+            placement: Ok(Placement { data, model, gpus: 2, link: Some(LinkPath::Phb), other_order: None }),
             room: Room { dir: "/cache".into(), writable: Ok(()), free_bytes: Some(10 << 30) },
             speech: Ok(Speech {
                 clips: 600,
@@ -412,6 +422,22 @@ mod tests {
         }
         let apart = facts(None, Some(gpu(0)));
         assert_eq!(found("training: {data_device: cpu}", &apart), [("data-on-cpu", Grade::Warning)]);
+    }
+
+    #[test]
+    fn a_slow_path_between_gpus_and_numbers_of_another_order_are_told() {
+        let placed = |change: fn(&mut Placement)| {
+            let mut two = facts(Some(gpu(0)), Some(gpu(1)));
+            two.placement.as_mut().map(change).unwrap_or_else(|_| panic!("it is there"));
+            found("", &two)
+        };
+        assert_eq!(placed(|placement| placement.link = Some(LinkPath::Pix)), []);
+        assert_eq!(placed(|placement| placement.link = Some(LinkPath::Node)), [("gpu-link", Grade::Warning)]);
+        assert_eq!(placed(|placement| placement.link = Some(LinkPath::Sys)), [("gpu-link", Grade::Warning)]);
+        assert_eq!(
+            placed(|placement| placement.other_order = Some("FASTEST_FIRST".into())),
+            [("gpu-order", Grade::Warning)]
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
 use crate::loader::{COPIES_IN_FLIGHT, plan};
 use crate::simulate::Hook;
-use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, survey};
+use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, other_order, survey};
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub struct Placement {
     pub gpus: usize,
     /// Path between the two, where they differ and the driver tells.
     pub link: Option<LinkPath>,
+    /// `CUDA_DEVICE_ORDER`, where it numbers GPUs otherwise than the driver: the devices here may then be others.
+    pub other_order: Option<String>,
 }
 
 /// Where features go.
@@ -100,7 +102,7 @@ fn placement(config: &Config) -> Result<Placement> {
     let pair = data.zip(model).filter(|(data, model)| data.index != model.index);
     let link = pair.and_then(|(data, model)| Some(survey().link(data.driver_index?, model.driver_index?)?.path));
     let count = if data.or(model).is_some() { gpus.count()? } else { 0 };
-    Ok(Placement { data: data.cloned(), model: model.cloned(), gpus: count, link })
+    Ok(Placement { data: data.cloned(), model: model.cloned(), gpus: count, link, other_order: other_order() })
 }
 
 /// The folder need not exist yet: what counts is where it would be made.

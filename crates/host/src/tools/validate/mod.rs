@@ -51,7 +51,7 @@ pub fn validate(config: &Config, facts: &Facts) -> FindingsReport {
     let planned = facts.speech().and_then(|speech| speech.planned.as_ref());
     let figures = json!({
         "cores": facts.cores,
-        "workers": config.data.workers(),
+        "workers": config.data.loader_workers(),
         "clips": facts.speech().map(|speech| speech.clips),
         "speech_seconds": facts.speech().map(|speech| speech.seconds),
         "speech_seconds_is_estimate": facts.speech().map(|speech| speech.planned.is_none()),
