@@ -2,7 +2,7 @@
 
 use super::roles::{Roles, name};
 use anyhow::{Context, Result};
-use host::config::Training;
+use host::config::{MemoryCap, Training};
 use host::error::hinted;
 use host::machine::MIB;
 use std::fmt;
@@ -32,8 +32,8 @@ impl Caps {
                 return Err(hinted(fact, "leave it out"));
             }
         }
-        let data = config.data_gpu_memory.map_or_else(|| share_of_free(roles.data, 1), Ok)?;
-        let model = config.model_gpu_memory.map_or_else(|| share_of_free(roles.model, 2), Ok)?;
+        let data = mib(config.data_gpu_memory, roles.data, 1)?;
+        let model = mib(config.model_gpu_memory, roles.model, 2)?;
         if shared {
             cap(roles.model, data + model, "data and model")?;
         } else {
@@ -82,9 +82,10 @@ impl fmt::Display for Caps {
     }
 }
 
-/// `thirds` of the free memory of a device, in MiB.
-fn share_of_free(device: Device, thirds: u64) -> Result<u64> {
-    Ok(torchx::cuda::facts(device)?.free_bytes / MIB * thirds / 3)
+/// A cap in MiB; where none is given, `thirds` of what is free on the device.
+fn mib(given: Option<MemoryCap>, device: Device, thirds: u64) -> Result<u64> {
+    let facts = torchx::cuda::facts(device)?;
+    Ok(given.map_or(facts.free_bytes / MIB * thirds / 3, |cap| cap.mib(facts.total_bytes / MIB)))
 }
 
 fn cap(device: Device, mib: u64, role: &str) -> Result<()> {

@@ -16,7 +16,7 @@ pub use write::{ChosenSetting, yaml};
 
 use crate::run::RunContext;
 use anyhow::Result;
-use host::config::Config;
+use host::config::{Config, MemoryCap};
 use host::corpus::Utterance;
 use host::error::hinted;
 use host::loader::Budget;
@@ -175,7 +175,8 @@ fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut
     let training = &mut config.training;
     let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed && context.caps.shared) else { return };
     let model = ((peak * HEADROOM) as u64).max(LEAST_CAP_MIB).next_multiple_of(64);
-    (training.data_gpu_memory, training.model_gpu_memory) = (Some(LEAST_CAP_MIB), Some(model));
+    training.data_gpu_memory = Some(MemoryCap::Mib(LEAST_CAP_MIB));
+    training.model_gpu_memory = Some(MemoryCap::Mib(model));
     let reason = format!("both roles together took {peak:.0} MiB, and a quarter more");
     choices.push(ChosenSetting::new("training.data_gpu_memory", LEAST_CAP_MIB, reason.clone()));
     choices.push(ChosenSetting::new("training.model_gpu_memory", model, reason));
