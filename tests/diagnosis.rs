@@ -4,7 +4,7 @@
 //! Delays are multiples of this machine's own step, so that they stand out on a slow or busy one too. What other
 //! programs do to its cores is true of the machine and not of the run: `cpu-contended` counts only where it is planted.
 
-use host::config::{Config, DataDevice, MaxFailures, Overrides, Size};
+use host::config::{Config, DataDevice, MaxFailures, MemoryCap, Overrides, Size};
 use host::dataset::{self, KnownTokenizer};
 use host::simulate::{Delay, Delays};
 use host::tools::report::Finding;
@@ -396,7 +396,8 @@ const GPU_PLANTS: &[Plant] = &[
         change: |config| {
             config.model.size = Size::Tiny;
             config.training.enable_memory_isolation = true;
-            (config.training.data_gpu_memory, config.training.model_gpu_memory) = (Some(64), Some(128));
+            config.training.data_gpu_memory = Some(MemoryCap::Mib(64));
+            config.training.model_gpu_memory = Some(MemoryCap::Mib(128));
         },
         ..GPU
     },

@@ -86,7 +86,7 @@ fn of_rank(mut config: Config, local_rank: usize, size: usize) -> Result<Config>
             };
             let sharers = |gpu| gpus.iter().filter(|other| *other == gpu).count() as u64;
             let gpu = gpus.of_rank(local_rank).ok_or_else(absent)?;
-            training.model_gpu_memory = training.model_gpu_memory.map(|mib| mib / sharers(gpu));
+            training.model_gpu_memory = training.model_gpu_memory.map(|cap| cap.among(sharers(gpu)));
             training.model_gpu = Some(gpu.into());
         }
         None if size > 1 && matches!(&*training.device, "auto" | "cuda") => {
@@ -97,7 +97,7 @@ fn of_rank(mut config: Config, local_rank: usize, size: usize) -> Result<Config>
     }
     training.ranks = None;
     if training.data_gpu.is_some() {
-        training.data_gpu_memory = training.data_gpu_memory.map(|mib| mib / size as u64);
+        training.data_gpu_memory = training.data_gpu_memory.map(|cap| cap.among(size as u64));
     }
     if size > 1 {
         let workers = config.data.loader_workers() / size;

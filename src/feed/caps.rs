@@ -2,7 +2,7 @@
 
 use super::roles::{Roles, name};
 use anyhow::{Context, Result};
-use host::config::Training;
+use host::config::{MemoryCap, Training};
 use host::error::hinted;
 use host::machine::MIB;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Caps {
 impl Caps {
     /// Sets the caps that the config asks for; those it leaves out are shares of what is free.
     pub fn apply(config: &Training, roles: Roles) -> Result<Caps> {
-        let caps = Self::of_config(config, roles, free_mib)?;
+        let caps = Self::of_config(config, roles, memory_mib)?;
         let (Some(data), Some(model)) = (caps.data_mib, caps.model_mib) else { return Ok(caps) };
         if caps.shared {
             cap(roles.model, data + model, "data and model")?;
@@ -33,8 +33,12 @@ impl Caps {
         Ok(caps)
     }
 
-    /// `free_mib`: of a device, asked where a cap is left out.
-    fn of_config(config: &Training, roles: Roles, free_mib: impl Fn(Device) -> Result<u64>) -> Result<Caps> {
+    /// `memory_mib`: free and in all, of a device.
+    fn of_config(
+        config: &Training,
+        roles: Roles,
+        memory_mib: impl Fn(Device) -> Result<(u64, u64)>,
+    ) -> Result<Caps> {
         let shared = roles.data == roles.model;
         if !config.enable_memory_isolation {
             return Ok(Caps { shared, ..Caps::default() });
@@ -45,9 +49,12 @@ impl Caps {
                 return Err(hinted(fact, "leave it out"));
             }
         }
-        let thirds = |device, thirds: u64| Ok::<_, anyhow::Error>(free_mib(device)? * thirds / 3);
-        let data = config.data_gpu_memory.map_or_else(|| thirds(roles.data, 1), Ok)?;
-        let model = config.model_gpu_memory.map_or_else(|| thirds(roles.model, 2), Ok)?;
+        let mib = |given: Option<MemoryCap>, device, thirds| {
+            let (free, total) = memory_mib(device)?;
+            Ok::<_, anyhow::Error>(given.map_or(free * thirds / 3, |cap| cap.mib(total)))
+        };
+        let data = mib(config.data_gpu_memory, roles.data, 1)?;
+        let model = mib(config.model_gpu_memory, roles.model, 2)?;
         let proposed = config.data_gpu_memory.is_none() || config.model_gpu_memory.is_none();
         Ok(Caps { data_mib: Some(data), model_mib: Some(model), shared, proposed })
     }
@@ -90,8 +97,10 @@ impl fmt::Display for Caps {
     }
 }
 
-fn free_mib(device: Device) -> Result<u64> {
-    Ok(torchx::cuda::facts(device)?.free_bytes / MIB)
+/// Free memory of a device and all of it.
+fn memory_mib(device: Device) -> Result<(u64, u64)> {
+    let facts = torchx::cuda::facts(device)?;
+    Ok((facts.free_bytes / MIB, facts.total_bytes / MIB))
 }
 
 fn cap(device: Device, mib: u64, role: &str) -> Result<()> {
@@ -108,10 +117,11 @@ mod tests {
     const ONE: Roles = Roles { data: Device::Cuda(0), model: Device::Cuda(0) };
     const TWO: Roles = Roles { data: Device::Cuda(1), model: Device::Cuda(0) };
 
-    /// On cards of which 9,000 MiB (the first) and 3,000 MiB are free.
+    /// On cards of 12,000 MiB, of which 9,000 (the first) and 3,000 MiB are free.
     fn caps(training: &str, roles: Roles) -> Result<Caps> {
         let config = Config::parse(&format!("training: {{{training}}}"), Path::new("a.yaml")).unwrap();
-        Caps::of_config(&config.training, roles, |device| Ok(if device == Device::Cuda(0) { 9_000 } else { 3_000 }))
+        let free = |device| if device == Device::Cuda(0) { 9_000 } else { 3_000 };
+        Caps::of_config(&config.training, roles, |device| Ok((free(device), 12_000)))
     }
 
     #[test]
@@ -130,6 +140,8 @@ mod tests {
         assert_eq!(left, Caps { data_mib: Some(1_000), model_mib: Some(6_000), shared: false, proposed: true });
         let one = caps("enable_memory_isolation: true, data_gpu_memory: 512", TWO).unwrap();
         assert_eq!((one.data_mib, one.model_mib, one.proposed), (Some(512), Some(6_000), true));
+        let share = caps("enable_memory_isolation: true, data_gpu_memory: 0.25, model_gpu_memory: 2048", TWO).unwrap();
+        assert_eq!((share.data_mib, share.model_mib, share.proposed), (Some(3_000), Some(2_048), false));
     }
 
     #[test]

@@ -7,13 +7,14 @@ use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use host::audio::{AudioFormat, Encoder, StreamResampler};
+use host::audio::{AudioFormat, Encoder};
 use hyper::body::Frame;
 use serde_json::json;
-use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use std::{io, mem};
 use tokio::sync::mpsc;
+use tokio::task::{self, JoinHandle};
 
 const SAMPLE_RATE: HeaderName = HeaderName::from_static("x-sample-rate");
 
@@ -44,14 +45,15 @@ pub async fn respond(
     form: ResponseForm,
 ) -> Result<Response, ApiError> {
     let (samples, last) = next(&mut chunks).await?;
-    let encoder = ChunkEncoder::new(spoken_hz, form)?;
+    let encoder = Encoder::new(form.format, spoken_hz, form.rate_hz);
+    let encoder = encoder.map_err(|error| ApiError::of_input("sample_rate", &error.into()))?;
+    let rate = encoder.rate_hz().to_string();
     let body = match form.delivery {
         DeliveryMode::Whole => Body::from(whole(chunks, encoder, samples, last).await?),
-        DeliveryMode::Stream => Body::new(Stream::new(chunks, encoder, false, &samples, last)),
-        DeliveryMode::Events => Body::new(Stream::new(chunks, encoder, true, &samples, last)),
+        DeliveryMode::Stream => Body::new(Stream::new(chunks, encoder, false, samples, last)),
+        DeliveryMode::Events => Body::new(Stream::new(chunks, encoder, true, samples, last)),
     };
-    let (mime, rate) = (form.mime_type(), form.rate_hz.to_string());
-    let headers = [(header::CONTENT_TYPE, mime), (SAMPLE_RATE, &rate), (header::CACHE_CONTROL, "no-store")];
+    let headers = [(header::CONTENT_TYPE, form.mime_type()), (SAMPLE_RATE, &rate), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }
 
@@ -61,6 +63,8 @@ impl ResponseForm {
             (DeliveryMode::Events, _) => "text/event-stream",
             (_, AudioFormat::Wav) => "audio/wav",
             (_, AudioFormat::Flac) => "audio/flac",
+            (_, AudioFormat::Mp3) => "audio/mpeg",
+            (_, AudioFormat::Opus) => "audio/ogg; codecs=opus", // RFC 7845; audio/opus is for RTP
             (_, AudioFormat::Raw) => "audio/pcm",
         }
     }
@@ -77,69 +81,73 @@ async fn next(chunks: &mut mpsc::Receiver<Chunk>) -> Result<(Vec<f32>, bool), Ap
 /// Encoded as it comes: half the memory of samples.
 async fn whole(
     mut chunks: mpsc::Receiver<Chunk>,
-    mut encoder: ChunkEncoder,
-    mut samples: Vec<f32>,
-    mut last: bool,
+    encoder: Encoder,
+    samples: Vec<f32>,
+    last: bool,
 ) -> Result<Bytes, ApiError> {
-    let mut file = encoder.file.start();
-    file.extend(encoder.encode(&samples, last));
-    while !last {
+    let mut file = encoder.header();
+    let (mut encoding, mut last) = (encode(encoder, samples, last), last);
+    let encoder = loop {
+        let (encoder, bytes) = encoding.await.map_err(|_| ApiError::internal("the speech could not be encoded"))?;
+        file.extend(bytes);
+        if last {
+            break encoder;
+        }
+        let samples;
         (samples, last) = next(&mut chunks).await?;
-        file.extend(encoder.encode(&samples, last));
-    }
-    let header = encoder.file.header();
+        encoding = encode(encoder, samples, last);
+    };
+    let header = encoder.header();
     file[..header.len()].copy_from_slice(&header);
     Ok(file.into())
 }
 
-/// Encodes chunks of samples at the rate and in the format that is wanted.
-struct ChunkEncoder {
-    converter: StreamResampler,
-    file: Encoder,
-}
+/// Bytes that are being made of a chunk, and the encoder for the next.
+type Encoding = JoinHandle<(Encoder, Vec<u8>)>;
 
-impl ChunkEncoder {
-    fn new(spoken_hz: u32, form: ResponseForm) -> Result<Self, ApiError> {
-        let converter = StreamResampler::new(spoken_hz, form.rate_hz);
-        let converter = converter.map_err(|error| ApiError::of_input("sample_rate", &error.into()))?;
-        Ok(ChunkEncoder { converter, file: Encoder::new(form.format, form.rate_hz) })
-    }
-
-    fn encode(&mut self, samples: &[f32], last: bool) -> Vec<u8> {
-        let mut bytes = self.file.push(&self.converter.push(samples));
+/// Encodes a chunk on another thread: MP3 and Opus of one second take milliseconds, for which the one thread of all
+/// connections would stand still.
+fn encode(mut encoder: Encoder, samples: Vec<f32>, last: bool) -> Encoding {
+    task::spawn_blocking(move || {
+        let mut bytes = encoder.push(&samples);
         if last {
-            bytes.extend(self.file.push(&self.converter.finish()));
-            bytes.extend(self.file.finish());
+            bytes.extend(encoder.finish());
         }
-        bytes
-    }
+        (encoder, bytes)
+    })
 }
 
 /// The body of an answer that is still being spoken. Where it is cut, the connection breaks: an end in good order would
 /// pass for the whole.
 struct Stream {
     chunks: mpsc::Receiver<Chunk>,
-    encoder: ChunkEncoder,
     events: bool,
-    first: Option<Bytes>,
-    over: bool,
+    /// What the first bytes begin with.
+    header: Vec<u8>,
+    state: State,
+}
+
+enum State {
+    /// For the next chunk.
+    Waiting(Encoder),
+    /// A chunk, and whether it is the last.
+    Encoding(Encoding, bool),
+    Over,
 }
 
 impl Stream {
-    fn new(chunks: mpsc::Receiver<Chunk>, encoder: ChunkEncoder, events: bool, samples: &[f32], last: bool) -> Self {
-        let mut stream = Stream { chunks, encoder, events, first: None, over: last };
-        let first = [stream.encoder.file.start(), stream.encoder.encode(samples, last)].concat();
-        stream.first = Some(stream.wrap(first));
-        stream
+    fn new(chunks: mpsc::Receiver<Chunk>, encoder: Encoder, events: bool, samples: Vec<f32>, last: bool) -> Self {
+        Stream { chunks, events, header: encoder.start(), state: State::Encoding(encode(encoder, samples, last), last) }
     }
 
-    fn wrap(&self, bytes: Vec<u8>) -> Bytes {
+    fn wrap(&mut self, bytes: Vec<u8>, last: bool) -> Bytes {
+        let bytes = [mem::take(&mut self.header), bytes].concat();
         if !self.events {
             return bytes.into();
         }
         let event = |event: serde_json::Value| format!("data: {event}\n\n");
         let mut text = event(json!({ "type": "speech.audio.delta", "audio": STANDARD.encode(bytes) }));
-        if self.over {
+        if last {
             // Nothing is counted in tokens here, and OpenAI's clients want the figures.
             let usage = json!({ "input_tokens": 0, "output_tokens": 0, "total_tokens": 0 });
             text += &event(json!({ "type": "speech.audio.done", "usage": usage }));
@@ -153,23 +161,33 @@ impl hyper::body::Body for Stream {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        if self.over {
-            return Poll::Ready(None);
-        }
-        let chunk = ready!(self.chunks.poll_recv(context));
-        Poll::Ready(Some(match chunk {
-            Some(Chunk::Audio { samples, last }) => {
-                self.over = last;
-                let bytes = self.encoder.encode(&samples, last);
-                Ok(Frame::data(self.wrap(bytes)))
+        loop {
+            match mem::replace(&mut self.state, State::Over) {
+                State::Waiting(encoder) => match self.chunks.poll_recv(context) {
+                    Poll::Pending => {
+                        self.state = State::Waiting(encoder);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Some(Chunk::Audio { samples, last })) => {
+                        self.state = State::Encoding(encode(encoder, samples, last), last);
+                    }
+                    Poll::Ready(Some(Chunk::Failed(_)) | None) => {
+                        return Poll::Ready(Some(Err(io::Error::other("cut before its end"))));
+                    }
+                },
+                State::Encoding(mut encoding, last) => match Pin::new(&mut encoding).poll(context) {
+                    Poll::Pending => {
+                        self.state = State::Encoding(encoding, last);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(made) => {
+                        let (encoder, bytes) = made?;
+                        self.state = if last { State::Over } else { State::Waiting(encoder) };
+                        return Poll::Ready(Some(Ok(Frame::data(self.wrap(bytes, last)))));
+                    }
+                },
+                State::Over => return Poll::Ready(None),
             }
-            Some(Chunk::Failed(_)) | None => {
-                self.over = true;
-                Err(io::Error::other("cut before its end"))
-            }
-        }))
+        }
     }
 }

@@ -93,11 +93,14 @@ fn submit(app: &AppState, request: Request) -> Result<mpsc::Receiver<Chunk>, Api
 impl SpeechRequest {
     fn form(&self, spoken_hz: u32) -> Result<ResponseForm, ApiError> {
         let format = match self.response_format.as_deref() {
-            None | Some("wav") => AudioFormat::Wav,
+            // OpenAI's default: its clients save what comes as `speech.mp3`.
+            None | Some("mp3") => AudioFormat::Mp3,
+            Some("opus") => AudioFormat::Opus,
+            Some("wav") => AudioFormat::Wav,
             Some("flac") => AudioFormat::Flac,
             Some("pcm") => AudioFormat::Raw,
             Some(_) => {
-                let message = "response_format may be wav, flac or pcm";
+                let message = "response_format may be mp3, opus, wav, flac or pcm";
                 return Err(ApiError::bad("response_format", "unsupported_format", message));
             }
         };
@@ -105,9 +108,8 @@ impl SpeechRequest {
             (Some("sse"), None | Some(true)) => DeliveryMode::Events,
             (Some("audio"), None | Some(true)) | (None, Some(true)) => DeliveryMode::Stream,
             (None | Some("audio"), Some(false)) => DeliveryMode::Whole,
-            // Headers of files tell their length, which is known at the end; bare samples have none to wait for.
-            (None, None) if format == AudioFormat::Raw => DeliveryMode::Stream,
-            (None, None) => DeliveryMode::Whole,
+            (None, None) if format.tells_length() => DeliveryMode::Whole,
+            (None, None) => DeliveryMode::Stream,
             (Some("sse"), Some(false)) => {
                 return Err(ApiError::bad("stream_format", "invalid_value", "events are a stream: leave `stream` out"));
             }

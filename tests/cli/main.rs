@@ -376,6 +376,14 @@ fn speech_of_any_length_goes_where_it_is_wanted() {
     speak_to("a.wav");
     let (raw, wav) = (fs::read(bench.path("a.raw")).unwrap(), fs::read(bench.path("a.wav")).unwrap());
     assert!(wav[44..] == raw && raw.len() as f64 == (made["seconds"].as_f64().unwrap() * 44_100.0).round());
+    for name in ["a.mp3", "a.opus"] {
+        speak_to(name);
+        let wave = host::audio::decode(&bench.path(name)).unwrap();
+        let (seconds, truth) = (wave.samples.len() as f64 / f64::from(wave.rate_hz), raw.len() as f64 / 44_100.0);
+        assert!((seconds - truth).abs() < 1e-3, "{name}: {seconds} s of {truth} s");
+    }
+    let unknown = bench.error(&synth(&["--text", "a fox", "-o", "a.m4a"]));
+    assert!(unknown.contains("a.m4a: its ending names no format") && unknown.contains("mp3, opus"), "{unknown}");
     let bare = bench.error(&["synth", "--checkpoint", "run", "Hello there."]);
     assert!(bare.contains("a text goes behind --text"), "{bare}");
     let from_stdin = |more: &[&str]| {
@@ -387,6 +395,8 @@ fn speech_of_any_length_goes_where_it_is_wanted() {
     assert!(stderr(&stream).contains("22050 Hz") && stream.stdout.len() % 2 == 0);
     assert!(stream.stdout.len() > raw.len() / 2, "all of it, with a clause of its own at the start");
     assert_eq!(&from_stdin(&["-", "--stream", "--format", "wav"]).stdout[40..44], [0xff; 4], "length unknown");
+    let piped = from_stdin(&["-", "--stream", "--format", "opus"]);
+    assert!(piped.stdout.starts_with(b"OggS") && stderr(&piped).contains("opus: mono, 48000 Hz\n"));
 }
 
 #[test]

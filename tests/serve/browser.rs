@@ -2,10 +2,11 @@
 //! them where it may.
 
 use crate::http::{call, request};
-use crate::{Server, a_recording, wait_until};
+use crate::{Server, a_recording, long_wish, wait_until};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
 
 /// How WebDriver names an element in its answers.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -113,17 +114,21 @@ fn colours(browser: &Browser, canvas: &str) -> u64 {
     browser.script(&script).as_u64().unwrap()
 }
 
+/// A browser with a profile of its own, or word that the test was skipped.
+fn browser_or_skip(profile: &TempDir, test: &str) -> Option<Browser> {
+    let browser = Browser::start(profile.path().to_str().unwrap());
+    if browser.is_none() {
+        // Not `eprintln`, which tests that pass swallow.
+        let why = "no chromedriver and Chromium (see scripts/test-browser.sh)";
+        let _ = writeln!(io::stderr(), "SKIPPED: {test}: {why}");
+    }
+    browser
+}
+
 #[test]
 fn the_page_speaks_shows_and_keeps() {
     let profile = tempfile::tempdir().unwrap();
-    let Some(browser) = Browser::start(profile.path().to_str().unwrap()) else {
-        // Not `eprintln`, which tests that pass swallow.
-        let _ = writeln!(
-            io::stderr(),
-            "SKIPPED: the page's test: no chromedriver and Chromium (see scripts/test-browser.sh)"
-        );
-        return;
-    };
+    let Some(browser) = browser_or_skip(&profile, "the page's test") else { return };
     let server = Server::start(&["--allow-uploads"]);
     browser.post("/url", &json!({ "url": format!("http://{}/", server.address) }));
     browser.wait("document.querySelectorAll('#voice option').length === 1");
@@ -163,4 +168,65 @@ fn the_page_speaks_shows_and_keeps() {
     browser.wait("document.body.dataset.state === 'error'");
     let told = browser.script("return document.getElementById('error').innerText");
     assert!(told.as_str().unwrap().contains("nothing to speak"), "{told}");
+}
+
+/// What a chat front end does: it fetches, and plays what came as what the answer calls it.
+#[test]
+fn a_browser_plays_what_front_ends_ask_for() {
+    let profile = tempfile::tempdir().unwrap();
+    let Some(browser) = browser_or_skip(&profile, "playing in a browser") else { return };
+    let server = Server::start(&[]);
+    browser.post("/url", &json!({ "url": format!("http://{}/", server.address) }));
+    browser.click("#text"); // browsers play to those alone who have touched the page
+    browser.script(
+        "window.ask = wish => fetch('/v1/audio/speech', {
+             method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(wish) })",
+    );
+    let mut lengths = Vec::new();
+    for format in ["wav", "flac", "mp3", "opus"] {
+        for stream in [false, true] {
+            let wish =
+                json!({ "input": "The old fox sings. It sings again.", "response_format": format, "stream": stream });
+            browser.script(&format!(
+                "window.sound = new Audio(); window.fault = null;
+                 ask({wish}).then(answer => answer.blob()).then(blob => {{
+                     sound.src = URL.createObjectURL(blob);
+                     return sound.play();
+                 }}).catch(error => {{ window.fault = String(error); }});"
+            ));
+            browser.wait("fault || sound.currentTime > 0.2");
+            let told = browser.script("return [fault, sound.duration]");
+            assert!(told[0].is_null(), "{format}, stream {stream}: {told}");
+            if !stream {
+                lengths.push(told[1].as_f64().unwrap());
+            }
+        }
+    }
+    // Opus adds at most a packet; MP3's lengths leave the codec's silence out.
+    assert!(lengths.iter().all(|seconds| (seconds - lengths[0]).abs() < 0.06), "{lengths:?}");
+
+    // MP3 plays while it is spoken.
+    let mut wish = long_wish();
+    wish["response_format"] = "mp3".into();
+    browser.script(&format!(
+        "window.sound = new Audio(); window.fault = null; window.whole = false;
+         const source = new MediaSource();
+         sound.src = URL.createObjectURL(source);
+         source.onsourceopen = async () => {{
+             try {{
+                 const answer = await ask({wish}), buffer = source.addSourceBuffer(answer.headers.get('content-type'));
+                 const reader = answer.body.getReader();
+                 sound.play();
+                 for (;;) {{
+                     const {{ done, value }} = await reader.read();
+                     if (done) break;
+                     buffer.appendBuffer(value);
+                     await new Promise(resolve => buffer.addEventListener('updateend', resolve, {{ once: true }}));
+                 }}
+                 whole = true;
+             }} catch (error) {{ fault = String(error); }}
+         }};"
+    ));
+    browser.wait("fault || sound.currentTime > 0.2");
+    assert_eq!(browser.script("return [fault, whole]"), json!([null, false]), "heard before all is spoken");
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "\
 --stream writes samples as they come: mono, signed 16-bit little-endian, at the voice's rate (said on stderr). Play it:
-  myxtts synth --checkpoint voice/ --text \"Hello there.\" --stream | aplay -f S16_LE -r 22050")]
+  myxtts synth --checkpoint voice/ --text \"Hello there.\" --stream | aplay -f S16_LE -r 22050
+  myxtts synth --checkpoint voice/ --text \"Hello there.\" --stream --format mp3 | mpv -")]
 pub struct Args {
     #[command(flatten)]
     pub model: VoiceFlags,
@@ -26,7 +27,8 @@ pub struct Args {
     /// Standard input holds what to say
     #[arg(value_name = "-", value_parser = dash, group = "said")]
     pub stdin: Option<String>,
-    /// File to write, `-` for standard output; with --batch a folder [default: out.wav, or `spoken`]
+    /// File to write, whose ending is its format (wav, flac, mp3, opus, raw); `-` for standard output; with --batch a folder
+    /// [default: out.wav, or `spoken`]
     #[arg(short, long, value_name = "PATH", conflicts_with = "stream")]
     pub output: Option<PathBuf>,
     /// Of the output [default: as its name says, else wav]

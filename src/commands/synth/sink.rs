@@ -1,7 +1,9 @@
 //! Where speech goes.
 
 use anyhow::Result;
+use clap::ValueEnum;
 use host::audio::{AudioFileWriter, AudioFormat, Encoder};
+use host::error::hinted;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -17,12 +19,13 @@ impl Sink {
     pub fn open(output: &Path, format: Option<AudioFormat>, stream: bool, rate_hz: u32) -> Result<Self> {
         if stream {
             let format = format.unwrap_or(AudioFormat::Raw);
-            cli::say(format!("{}: mono, {rate_hz} Hz, signed 16-bit little-endian", format.extension()));
-            let encoder = Encoder::new(format, rate_hz);
+            let encoder = Encoder::new(format, rate_hz, rate_hz)?;
+            let kind = if format == AudioFormat::Raw { ", signed 16-bit little-endian" } else { "" };
+            cli::say(format!("{}: mono, {} Hz{kind}", format.extension(), encoder.rate_hz()));
             write(&encoder.start())?;
             return Ok(Sink::Stream(encoder));
         }
-        let format = format.or(AudioFormat::of(output)).unwrap_or(AudioFormat::Wav);
+        let format = format.map_or_else(|| named(output), Ok)?;
         Ok(match output.as_os_str() == "-" {
             true => Sink::Spool(AudioFileWriter::spool(format, rate_hz)?),
             false => Sink::File(AudioFileWriter::create(output, format, rate_hz)?, output.display().to_string()),
@@ -49,6 +52,19 @@ impl Sink {
         match self {
             Sink::File(_, name) => name.clone(),
             Sink::Spool(_) | Sink::Stream(_) => "-".into(),
+        }
+    }
+}
+
+/// The format that a file's name asks for; WAV where it asks for none.
+fn named(output: &Path) -> Result<AudioFormat> {
+    match (AudioFormat::of(output), output.extension()) {
+        (Some(format), _) => Ok(format),
+        (None, None) => Ok(AudioFormat::Wav),
+        (None, Some(_)) => {
+            let names: Vec<_> = AudioFormat::value_variants().iter().map(|format| format.extension()).collect();
+            let fact = format!("{}: its ending names no format that can be written", output.display());
+            Err(hinted(fact, format!("endings are {}; --format says it for any name", names.join(", "))))
         }
     }
 }

@@ -17,7 +17,7 @@ pub use write::{ChosenSetting, yaml};
 
 use crate::run::RunContext;
 use anyhow::Result;
-use host::config::Config;
+use host::config::{Config, MemoryCap};
 use host::corpus::Utterance;
 use host::error::hinted;
 use host::loader::Budget;
@@ -176,14 +176,17 @@ fn workers(config: &mut Config, chosen: &Trial) -> ChosenSetting {
 /// Chooses caps that the trial would have kept to, where they were left to the program; one that was given stays.
 fn caps(config: &mut Config, context: &RunContext, chosen: &Trial, choices: &mut Vec<ChosenSetting>) {
     let (Some(peak), true) = (chosen.peak_mib, context.caps.proposed) else { return };
-    let given = [context.config.training.data_gpu_memory, context.config.training.model_gpu_memory];
+    let asked = &context.config.training;
+    let given = [asked.data_gpu_memory.and(context.caps.data_mib), asked.model_gpu_memory.and(context.caps.model_mib)];
     let [data, model] = caps_of(given, peak, chosen.data_peak_mib);
     let reasons = match chosen.data_peak_mib {
         Some(data_peak) => [data_peak, peak].map(|peak| format!("the role took {peak:.0} MiB, and a quarter more")),
         None => [(); 2].map(|()| format!("both roles together took {peak:.0} MiB, and a quarter more")),
     };
     let training = &mut config.training;
-    (training.data_gpu_memory, training.model_gpu_memory) = (Some(data), Some(model));
+    let keep = |given: Option<MemoryCap>, mib| given.or(Some(MemoryCap::Mib(mib)));
+    training.data_gpu_memory = keep(training.data_gpu_memory, data);
+    training.model_gpu_memory = keep(training.model_gpu_memory, model);
     let keys = ["training.data_gpu_memory", "training.model_gpu_memory"];
     let all = keys.into_iter().zip([data, model]).zip(reasons).zip(given);
     let own = all.filter(|(_, given)| given.is_none());

@@ -89,12 +89,12 @@ pub struct RunFlags {
     /// Hard memory caps on the GPUs: those below, or a third and two thirds of what is free
     #[arg(long, help_heading = "Devices")]
     enable_memory_isolation: bool,
-    /// Cap of the data role
-    #[arg(long, value_name = "MIB", help_heading = "Devices")]
-    data_gpu_memory: Option<u64>,
-    /// Cap of the model role
-    #[arg(long, value_name = "MIB", help_heading = "Devices")]
-    model_gpu_memory: Option<u64>,
+    /// Cap of the data role: MiB, or a share of the card such as 0.3
+    #[arg(long, value_name = "MIB|SHARE", help_heading = "Devices")]
+    data_gpu_memory: Option<serde_json::Number>,
+    /// Cap of the model role: MiB, or a share of the card such as 0.7
+    #[arg(long, value_name = "MIB|SHARE", help_heading = "Devices")]
+    model_gpu_memory: Option<serde_json::Number>,
     /// Seconds to wait at most for a full ring before the first step
     #[arg(long, value_name = "SECONDS", help_heading = "Devices")]
     model_start_delay: Option<f64>,
@@ -166,8 +166,8 @@ impl RunFlags {
             .set("training.ranks", self.ranks)
             .set("training.rank_timeout", self.rank_timeout)
             .set("training.enable_memory_isolation", self.enable_memory_isolation.then_some(true))
-            .set("training.data_gpu_memory", self.data_gpu_memory)
-            .set("training.model_gpu_memory", self.model_gpu_memory)
+            .set("training.data_gpu_memory", self.data_gpu_memory.as_ref())
+            .set("training.model_gpu_memory", self.model_gpu_memory.as_ref())
             .set("training.model_start_delay", self.model_start_delay);
         flags
     }

@@ -2,11 +2,14 @@
 
 mod codec;
 mod decode;
+mod encoder;
 mod error;
 mod flac;
 mod loudness;
 pub mod mel;
 mod mono;
+mod mp3;
+mod ogg_opus;
 mod opus;
 mod pcm;
 mod resample;
@@ -20,16 +23,18 @@ mod wav_view;
 mod writer;
 
 pub use decode::{decode, decode_bytes, decode_start};
+pub use encoder::{AudioFormat, Encoder};
 pub use error::{Error, FileError};
 pub(crate) use loudness::normalize;
+pub use resample::Resampler;
+use resample::StreamResampler;
 pub(crate) use resample::resample;
-pub use resample::{Resampler, StreamResampler};
 pub use sample::Sample;
 pub(crate) use trim::speech;
 pub use trim::trim_silence;
 pub use wav::wav_bytes;
 pub(crate) use wav_view::WavView;
-pub use writer::{AudioFileWriter, AudioFormat, Encoder, write_wav};
+pub use writer::{AudioFileWriter, write_wav};
 
 use std::ops::RangeInclusive;
 

@@ -206,7 +206,7 @@ mod tests {
         assert!(message("training:\n  device: gpu").ends_with("accepted: auto, cpu, cuda or cuda:N"));
         assert!(message("training:\n  mixed_precision: yes").ends_with("accepted: true or false"));
         assert!(message("data:\n  sample_rate: 7999").ends_with("from 8000 to 192000"));
-        assert!(message("training:\n  data_gpu_memory: 255").ends_with("from 256 to 1048576, or null"));
+        assert!(message("training:\n  data_gpu_memory: 255").ends_with("above 0 and at most 1, or null"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod error;
 mod flags;
 mod keys;
 mod layer;
+mod memory_cap;
 mod model;
 mod reference;
 mod section;
@@ -20,6 +21,7 @@ pub(crate) use data::is_language;
 pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind};
 pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
+pub use memory_cap::MemoryCap;
 pub use model::{GAP, Model, Size};
 pub use reference::{defaults, reference};
 pub use training::{

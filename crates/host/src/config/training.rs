@@ -2,6 +2,7 @@
 
 use super::accept::{Accepts, above};
 use super::layer::Layer;
+use super::memory_cap::MemoryCap;
 use super::model::by_size;
 use super::section::{choices, section};
 use std::path::PathBuf;
@@ -234,10 +235,10 @@ section! {
         data_device: DataDevice;
         /// hard memory caps per role
         enable_memory_isolation: bool;
-        /// cap of the data role, MiB, at least 256; null: a third of what is free
-        data_gpu_memory: Option<u64>, in 256..=1_048_576;
-        /// cap of the model role, MiB, at least 256; null: two thirds of what is free
-        model_gpu_memory: Option<u64>, in 256..=1_048_576;
+        /// cap of the data role: MiB, or a share of the card such as 0.3; null: a third of what is free
+        data_gpu_memory: Option<MemoryCap>;
+        /// cap of the model role: MiB, or a share of the card such as 0.7; null: two thirds of what is free
+        model_gpu_memory: Option<MemoryCap>;
         /// seconds to wait at most for a full batch ring before the first step
         model_start_delay: f64 = 2.0, in 0.0..=3_600.0;
         /// learning rate of the vocoder and of its discriminators

@@ -3,7 +3,7 @@
 
 use super::facts::Facts;
 use super::{estimate, problem};
-use crate::config::{CacheContent, Config, DataDevice, Precision};
+use crate::config::{CacheContent, Config, DataDevice, MemoryCap, Precision};
 use crate::tools::devices::CudaGpu;
 use crate::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
@@ -264,7 +264,9 @@ fn caps(config: &Config, facts: &Facts) -> Option<Finding> {
     let (Some(data), Some(model)) = (&placement.data, &placement.model) else {
         return stops("caps", "`enable_memory_isolation` caps GPU memory, and a role runs on the CPU", "leave it out");
     };
-    let wanted = |given: Option<u64>, gpu: &CudaGpu, thirds: u64| given.unwrap_or(gpu.free_mib * thirds / 3);
+    let wanted = |given: Option<MemoryCap>, gpu: &CudaGpu, thirds: u64| {
+        given.map_or(gpu.free_mib * thirds / 3, |cap| cap.mib(gpu.total_mib))
+    };
     let (data_mib, model_mib) =
         (wanted(training.data_gpu_memory, data, 1), wanted(training.model_gpu_memory, model, 2));
     let asked = match data.index == model.index {
@@ -459,6 +461,13 @@ mod tests {
         assert_eq!(found(caps, &facts(Some(gpu(0)), Some(gpu(0)))), [("caps", Grade::Problem)]);
         assert_eq!(found(caps, &facts(Some(gpu(0)), Some(gpu(1)))), [], "each has a card of its own");
         assert_eq!(found(caps, &facts(None, None)), [("caps", Grade::Problem)]);
+        let shares = "training: {enable_memory_isolation: true, data_gpu_memory: 0.4, model_gpu_memory: 0.7}";
+        assert_eq!(
+            found(shares, &facts(Some(gpu(0)), Some(gpu(0)))),
+            [("caps", Grade::Problem)],
+            "more than all of it"
+        );
+        assert_eq!(found(shares, &facts(Some(gpu(0)), Some(gpu(1)))), []);
     }
 
     #[test]
