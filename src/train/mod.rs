@@ -14,6 +14,7 @@ mod tests;
 mod tune;
 mod vocoder;
 mod voice;
+mod warnings;
 
 pub use log::gpu_sampler;
 pub use memory::{MemoryMonitor, OutOfMemory};
@@ -24,7 +25,7 @@ pub use voice::{begin as begin_voice, train};
 
 use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
-use crate::run::{RunContext, start_feed};
+use crate::run::{RunContext, note, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::dataset::KnownTokenizer;
@@ -35,7 +36,6 @@ use log::Log;
 use schedule::learning_rate;
 use serde::Serialize;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -182,6 +182,7 @@ fn run<L: Learner>(
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
             state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
             outcome.validation_loss = Some(loss);
+            log.validated(state.step, loss, best);
             logged = written;
             log.interrupt(state.step); // validation is not part of the step time
         }
@@ -201,6 +202,7 @@ fn run<L: Learner>(
             if best {
                 output.writer.mark_best(&saved)?;
             }
+            log.saved(state.step, &saved);
             outcome.checkpoint = saved;
             log.interrupt(state.step);
         }
@@ -236,9 +238,4 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
-}
-
-/// Writes a line above the bar. Not `bar.println`, which is silent where no bar is drawn.
-fn note(bar: &ProgressBar, text: &str) {
-    bar.suspend(|| writeln!(io::stderr(), "{text}").ok());
 }

@@ -1,5 +1,7 @@
 //! What commands print, and what they end with.
 
+pub use host::telemetry::console::say;
+
 use host::cache::Error as CacheError;
 use host::error::Explained;
 use host::tools::report::FindingsReport;
@@ -13,11 +15,6 @@ pub const INTERRUPTED: u8 = 130;
 /// Prints a line for programs and people, on stdout. A full disk is then an error, not a panic.
 pub fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
-}
-
-/// Prints a line for people, on stderr. Where nobody can read it, nothing is lost.
-pub fn say(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints a report, and says by the exit code how bad it is.

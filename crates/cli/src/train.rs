@@ -1,6 +1,7 @@
 //! Flags of `myxtts train`.
 
 use crate::flags::RunFlags;
+use host::config::LogEvery;
 use std::path::PathBuf;
 
 /// Train a voice from a corpus. Flags win over the config file, and that over the presets.
@@ -24,6 +25,12 @@ pub struct Args {
     /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
     #[arg(long, value_name = "DIR")]
     pub tensorboard_log_dir: Option<PathBuf>,
+    /// Say how the run goes every so many steps (100) or so often (30s, 5m, 1h) [default: 30s where stderr is no terminal]
+    #[arg(long, value_name = "INTERVAL")]
+    pub log_every: Option<LogEvery>,
+    /// Write all that is said to this file too, at its end
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
     /// Print the outcome as JSON
     #[arg(long)]
     pub json: bool,

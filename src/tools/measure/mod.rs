@@ -199,7 +199,7 @@ impl CorpusCounts {
         CorpusCounts {
             clips: data.train.lengths().len(),
             held_out: data.validation.as_ref().map_or(0, |set| set.lengths().len()),
-            refused: data.refused,
+            refused: data.fit.refused(),
             damaged: data.findings.len(),
             hours: data.train.seconds(context.config.data.sample_rate) / 3600.0,
         }

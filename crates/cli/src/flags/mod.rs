@@ -1,5 +1,6 @@
 //! Flags that several commands have in common.
 
+mod corpus;
 mod flow;
 mod layout;
 mod run;
@@ -7,9 +8,10 @@ mod simulate;
 mod tune;
 mod voice;
 
+pub use corpus::CorpusFlags;
 pub use flow::FlowFlags;
 pub use layout::Layout;
-pub use run::{DataFlags, RunFlags};
+pub use run::{DataFlags, PipelineFlags, RunFlags};
 pub use simulate::SimulateFlags;
 pub use tune::TuneFlags;
 pub use voice::VoiceFlags;

@@ -22,7 +22,7 @@ pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
 pub use model::{GAP, Model, Size};
 pub use reference::{defaults, reference};
-pub use training::{DataDevice, OptimizationLevel, Precision, Schedule, Training};
+pub use training::{DataDevice, LogEvery, OptimizationLevel, Precision, Schedule, Training};
 
 use layer::Layer;
 use serde::Serialize;

@@ -106,7 +106,7 @@ fn of_clip(corpus: &Corpus, index: usize, kind: ProblemKind, what: String) -> Co
 }
 
 fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKind, String)> {
-    let (max_frames, max_tokens) = (config.data.max_mel_frames, config.data.max_text_length);
+    let (max_frames, max_characters) = (config.data.max_mel_frames, config.data.max_text_length);
     let Measure { frames, seconds, language, .. } = clip;
     let tokens = *clip.tokens.as_ref().unwrap_or(&0);
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -118,8 +118,8 @@ fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKi
         (*frames < tokens, ProblemKind::TooShort, &|| {
             format!("{frames} frames for {tokens} tokens, each of which needs one")
         }),
-        (tokens > max_tokens, ProblemKind::TextTooLong, &|| {
-            format!("{tokens} tokens, above max_text_length {max_tokens}")
+        (clip.written > max_characters, ProblemKind::TextTooLong, &|| {
+            format!("{} characters of text, above max_text_length {max_characters}", clip.written)
         }),
         (clip.tokens.is_err(), ProblemKind::Text, &|| clip.tokens.as_ref().err().cloned().unwrap_or_default()),
         (!clip.uncovered.is_empty(), ProblemKind::UncoveredNumbers, &|| {
