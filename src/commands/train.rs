@@ -3,7 +3,7 @@
 use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
-use crate::run::{RunContext, activation_kind};
+use crate::run::{RunContext, activations};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::{Context, Result};
 use cli::train::Args;
@@ -17,7 +17,6 @@ use host::telemetry::gpu_processes::remember_processes;
 use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
-use tch::Kind;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
@@ -128,11 +127,7 @@ fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
     let form = if data.budget.padded { "padded" } else { "packed" };
     say(format!("{clips} clips to train on ({minutes:.1} min), {held_out} held out"));
     say(format!("batches: {form}, {} frames and {} tokens each", data.budget.frames, data.budget.tokens));
-    let precision = match activation_kind(&config.training, roles.model) {
-        Ok(Kind::BFloat16) => "bf16",
-        Ok(Kind::Half) => "f16",
-        _ => "f32",
-    };
+    let precision = activations(&config.training, roles.model);
     say(format!("devices: data on {}, model on {}, {precision}", feed::name(roles.data), feed::name(roles.model)));
     if config.training.enable_memory_isolation {
         say(caps.to_string());

@@ -168,3 +168,12 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
         Precision::Auto | Precision::F16 => Kind::Half,
     })
 }
+
+/// Name of that kind; f32 where it cannot be told.
+pub fn activations(training: &Training, device: Device) -> &'static str {
+    match activation_kind(training, device) {
+        Ok(Kind::BFloat16) => "bf16",
+        Ok(Kind::Half) => "f16",
+        _ => "f32",
+    }
+}

@@ -4,7 +4,7 @@
 use crate::http::{call, request};
 use crate::{Server, a_recording, wait_until};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// How WebDriver names an element in its answers.
@@ -117,12 +117,7 @@ fn colours(browser: &Browser, canvas: &str) -> u64 {
 fn the_page_speaks_shows_and_keeps() {
     let profile = tempfile::tempdir().unwrap();
     let Some(browser) = Browser::start(profile.path().to_str().unwrap()) else {
-        // Not `eprintln`, which tests that pass swallow.
-        let _ = writeln!(
-            io::stderr(),
-            "SKIPPED: the page's test: no chromedriver and Chromium (see scripts/test-browser.sh)"
-        );
-        return;
+        return host::skipped("no chromedriver and Chromium (see scripts/test-browser.sh)");
     };
     let server = Server::start(&["--allow-uploads"]);
     browser.post("/url", &json!({ "url": format!("http://{}/", server.address) }));

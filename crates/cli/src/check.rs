@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn page(summary: &CorpusSummary) -> String {
-    let CorpusSummary { rows, clips, hours, seconds, pace, tokenizer, .. } = summary;
+    let CorpusSummary { rows, clips, hours, seconds, tokenizer, .. } = summary;
     let detected = match summary.detected_languages {
         0 => String::new(),
         number => format!(" ({number} detected)"),
@@ -78,12 +78,13 @@ fn page(summary: &CorpusSummary) -> String {
     let mut text = format!(
         "clips       {clips} readable of {rows} rows\n\
          speech      {hours:.2} hours; a clip has {:.1} to {:.1} s, median {:.1}, mean {:.1}\n\
-         pace        {pace:.1} characters a second\ntokens      {tokenizer}\n\
+         pace        {}\ntokens      {tokenizer}\n\
          speakers    {}\nlanguages   {}{detected}\nrates (Hz)  {}\ncharacters  {}\n",
         seconds.min,
         seconds.max,
         seconds.median,
         seconds.mean,
+        pace(&summary.pace),
         counts(&summary.speakers),
         counts(&summary.languages),
         counts(&summary.sample_rates_hz),
@@ -96,6 +97,13 @@ fn page(summary: &CorpusSummary) -> String {
         let _ = writeln!(text, "  {problem}");
     }
     text
+}
+
+/// Of each language.
+fn pace(pace: &BTreeMap<String, f64>) -> String {
+    let each: Vec<String> = pace.iter().take(SHOWN).map(|(language, pace)| format!("{language} {pace:.1}")).collect();
+    let more = if pace.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more} characters a second", each.join(", "))
 }
 
 /// The most frequent first.

@@ -97,6 +97,11 @@ pub enum Command {
     Completions(completions::Args),
 }
 
+/// All commands with their flags, for who wants to look at them.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// The program `myxtts`.
 pub fn main() -> ExitCode {
     run(parse()).unwrap_or_else(|error| report(&error))

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_did_not_run() {
         let clock = ThreadClock::open();
-        let Some(before) = clock.read() else { return };
+        let Some(before) = clock.read() else { return crate::skipped("/proc tells nothing of threads here") };
         std::thread::sleep(Duration::from_millis(30));
         assert!(clock.since(Some(before)).unwrap().ran < Duration::from_millis(20));
         let start = Instant::now();

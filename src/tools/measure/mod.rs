@@ -11,7 +11,7 @@ pub use times::{LoaderTimes, Steadiness};
 
 use super::timeline::Timeline;
 use crate::feed::name;
-use crate::run::{RunContext, ring_slots};
+use crate::run::{RunContext, activations, ring_slots};
 use crate::train::{MemoryMonitor, StageTimes};
 use anyhow::Result;
 use host::config::Config;
@@ -79,6 +79,8 @@ pub struct RunSettings {
     pub slots: usize,
     pub padded: bool,
     pub graphs: bool,
+    /// Format of the activations.
+    pub activations: &'static str,
     pub accumulate: u64,
     pub route: String,
 }
@@ -187,6 +189,7 @@ impl RunSettings {
             slots: ring_slots(settings),
             padded: data.budget.padded,
             graphs: training.enable_xla && roles.model.is_cuda(),
+            activations: activations(training, roles.model),
             accumulate: training.gradient_accumulation_steps,
             route,
         }

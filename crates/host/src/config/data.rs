@@ -32,7 +32,7 @@ choices! {
 choices! {
     /// What stands for a text: its characters, or the IPA phonemes that `espeak-ng` reads from it.
     pub enum TokenizerKind {
-        /// Phonemes where `espeak-ng` is installed and reads every language of the corpus, else characters
+        /// Phonemes where `espeak-ng` is installed, characters for languages that it cannot read
         #[default]
         Auto,
         Characters,
@@ -93,7 +93,7 @@ section! {
         val_split: f64 = share(0.05, given.get("train_split")), in 0.0..1.0;
         /// language of utterances whose metadata names none: a code such as en, or auto to detect it
         language: String = "auto".into(), in Accepts::Text(is_language_or_auto, LANGUAGE);
-        /// characters, phonemes (IPA by espeak-ng), or auto: phonemes where espeak-ng is installed
+        /// characters, phonemes (IPA by espeak-ng), or auto: phonemes for languages that an installed espeak-ng reads
         tokenizer: TokenizerKind;
         /// sample rate in Hz; recordings are resampled to it
         sample_rate: u32 = 22_050, in 8_000..=192_000;
