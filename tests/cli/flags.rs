@@ -103,7 +103,7 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
         &[
             ("step-ms", "", "--step-ms 300", Json("/figures/step/ms")),
             ("seconds", "", "", Test("analyze_names_the_stage_that_was_slowed_down")),
-            ("clips", "", "--clips 9", Json("/figures/clips")),
+            ("clips", "", "--clips 9", Json("/figures/built/clips")),
             ("simulate", "", "--simulate load=1ms", Says("slowed down on purpose")),
             ("json", "--no-json", "--json", Says("\"figures\"")),
         ],
@@ -365,8 +365,8 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
         "--dry-run --json",
         &[
             ("older-than", "", "--older-than many", Fails("--older-than")),
-            ("max-size", "", "--max-size 0", Json("/freed_bytes")),
-            ("corpus", "", "--corpus elsewhere", Json("/freed_bytes")),
+            ("max-size", "", "--max-size 0", Json("/pruned/bytes")),
+            ("corpus", "", "--corpus elsewhere", Json("/pruned/bytes")),
             ("dry-run", "", "", Test("crates/host/src/cache/tests/clearing.rs")),
             ("config", "", "--config nowhere.yaml", Fails("nowhere.yaml")),
             ("cache-dir", "", "", Test("crates/host/src/cache/tests/clearing.rs")),

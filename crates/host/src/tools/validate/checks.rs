@@ -69,7 +69,7 @@ fn limit(code: &'static str, limit: &LimitUse, config: &Config, sampled: bool) -
         LongClips::Split => "split",
     };
     let of = if sampled { format!("{clips} recordings that were tried") } else { counted(clips, "clip") };
-    let fact = format!("{above} of {of} above `{name}` {limit}");
+    let fact = format!("{above} of {of} are above `{name}` {limit}");
     let share = above as f64 / clips.max(1) as f64;
     match keeps_most > limit {
         false if above == 0 => good(code, format!("none of {of} is above `{name}` {limit}")),
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!((finding.code, finding.cost), ("long-clips", 0.5));
         assert_eq!(
             finding.fact,
-            "100 of 200 recordings that were tried above `max_mel_frames` 800, and left out: 50.0 %"
+            "100 of 200 recordings that were tried are above `max_mel_frames` 800, and left out: 50.0 %"
         );
         let advice = finding.advice.as_deref().unwrap_or_default();
         assert!(advice.starts_with("`max_mel_frames: 898` keeps 99 %"), "{advice}");
