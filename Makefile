@@ -27,9 +27,9 @@ demo: build
 test: test-host
 	@scripts/setup.sh
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	$(CARGO) test $(PROFILE) -p torchx --tests
+	@scripts/tests.sh $(CARGO) test $(PROFILE) -p torchx --tests
 	@scripts/test-browser.sh
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
+	@MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) scripts/tests.sh $(CARGO) test $(PROFILE) -p myxtts --lib --test cli --test serve --test diagnosis
 	$(CARGO) test $(PROFILE) -p myxtts --doc
 
 # What needs no LibTorch goes first: a mistake in a parser is known in a minute.
@@ -37,7 +37,7 @@ test-host:
 	@scripts/espeak.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) $(HOST) --all-targets -- -D warnings
-	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) $(CARGO) test $(PROFILE) $(HOST)
+	MYXTTS_TEST_PYTHON=$$(scripts/test-python.sh) scripts/tests.sh $(CARGO) test $(PROFILE) $(HOST)
 
 # The pages that come from the code.
 docs: build
@@ -46,7 +46,7 @@ docs: build
 
 # Everything that needs a GPU, on a machine that has one.
 gpu-test: setup
-	$(CARGO) test $(PROFILE) --workspace -- --ignored --test-threads=1
+	@scripts/tests.sh $(CARGO) test $(PROFILE) --workspace -- --ignored --test-threads=1
 
 # The front end against Python peers, measured in the same run. CLIPS=13100 for 24 hours of speech; see docs/frontend.md.
 bench-frontend: build

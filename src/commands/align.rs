@@ -52,6 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn resolve(args: &Args, checkpoint: &Checkpoint) -> Result<Config> {
     let (saved, mut flags) = (checkpoint.config_file(), Overrides::default());
     args.data.set(&mut flags);
+    flags.set("data.dataset_path", args.dir.as_ref());
     let mut config = Config::resolve(args.data.config.as_deref().or(Some(&saved)), flags)?.without_augmentation();
     require_same_network(&config, checkpoint)?;
     if !config.data.enable_caching {

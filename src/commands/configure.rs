@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use cli::configure::Args;
 use cli::flags::{ThreadFlags, TuneFlags};
 use cli::{finish, say};
+use host::config::Overrides;
 use host::corpus;
 use host::error::hinted;
 use host::simulate::Delays;
@@ -15,25 +16,26 @@ use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     check(&args.tune)?;
-    let stand = BenchSetup::prepare(&args.run, Delays::default())?;
+    let config = args.run.resolve(Overrides::default())?;
+    let named = config.data.dataset_path.is_some();
+    let stand = BenchSetup::with_config(config, Delays::default())?;
     let tuned = search(&args.tune, &stand, args.verify)?;
-    write(&args.tune, &stand, &tuned)?;
+    write(&args.tune, &stand, &tuned, named)?;
     let code = finish(&tuned.report(), args.json);
-    say(format!(
-        "\nwritten: {}\nnext:    {}",
-        args.tune.output.display(),
-        train_command(&args.tune.output, args.threads)
-    ));
+    let next = train_command(&args.tune.output, named, args.threads);
+    say(format!("\nwritten: {}\nnext:    {next}", args.tune.output.display()));
     code
 }
 
-/// What to type now: with as many threads as the settings were found with, where that was given.
-pub fn train_command(config: &Path, threads: ThreadFlags) -> String {
+/// What to type now: with as many threads as the settings were found with, where that was given. `named`: the config has a
+/// corpus, and not the small one that it was tuned with.
+pub fn train_command(config: &Path, named: bool, threads: ThreadFlags) -> String {
     let path = config.display().to_string();
     let plain = path.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-".contains(letter));
     let path = if plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
+    let corpus = if named { "" } else { " --train-data DIR" };
     let threads = threads.threads.map_or_else(String::new, |threads| format!(" --threads {threads}"));
-    format!("myxtts train --config {path}{threads}")
+    format!("myxtts train --config {path}{corpus}{threads}")
 }
 
 /// Refuses a file that cannot be written, before anything slow.
@@ -68,8 +70,10 @@ pub fn search(tune: &TuneFlags, stand: &BenchSetup, verify: bool) -> Result<Tune
 }
 
 /// Writes the settings that were found; the file appears complete or not at all.
-pub fn write(tune: &TuneFlags, stand: &BenchSetup, tuned: &Tuned) -> Result<()> {
-    let text = configure::yaml(&tuned.config, &tuned.choices, &configure::head(tuned, stand.roles))?;
+pub fn write(tune: &TuneFlags, stand: &BenchSetup, tuned: &Tuned, named: bool) -> Result<()> {
+    let mut config = tuned.config.clone();
+    config.data.dataset_path = config.data.dataset_path.filter(|_| named);
+    let text = configure::yaml(&config, &tuned.choices, &configure::head(tuned, stand.roles))?;
     let temporary = tune.output.with_extension(format!("{}.tmp", std::process::id()));
     let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &tune.output));
     written.with_context(|| format!("{}: cannot be written", tune.output.display())).inspect_err(|_| {

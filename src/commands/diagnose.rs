@@ -1,6 +1,6 @@
 //! `myxtts diagnose`
 
-use super::bench_setup::BenchSetup;
+use super::bench_setup::{BenchSetup, with_some_corpus};
 use crate::feed::Roles;
 use crate::run::choose_kernels;
 use crate::tools::diagnose::{self, DiskSpeed, MachineSurvey};
@@ -8,7 +8,7 @@ use crate::tools::measure::{self, RunMeasurement};
 use crate::tools::verdict::of_error;
 use anyhow::Result;
 use cli::diagnose::Args;
-use cli::{finish, say};
+use cli::finish;
 use host::config::{Config, Overrides, devices};
 use host::corpus;
 use host::simulate::Delays;
@@ -38,17 +38,19 @@ pub fn examine(config: Config, delays: Delays, steps: u64) -> Result<FindingsRep
     let wanted = roles.as_ref().map_or(vec![], |roles| gpus(roles, &before));
     let mut sections = diagnose::look_at_gpus(&before, &wanted, asked_for, usable);
     sections.push(host);
-    let disk = config.data.dataset_path.is_some().then(|| disk(&config)).transpose()?.flatten();
-    let mut measured = None;
-    match (roles, &config.data.dataset_path) {
+    let (mut disk, mut measured) = (None, None);
+    match roles {
         // No GPU at all is told already.
-        (Err(_), _) if before.survey.reason.is_some() => {}
-        (Err(error), _) => sections.push(ended(error)?),
-        (Ok(_), None) => say("note: no corpus was named (--train-data), so nothing is run"),
-        (Ok(_), Some(_)) => match short_run(config, delays, steps) {
-            Ok(run) => measured = Some(run),
-            Err(error) => sections.push(ended(error)?),
-        },
+        Err(_) if before.survey.reason.is_some() => {}
+        Err(error) => sections.push(ended(error)?),
+        Ok(_) => {
+            let config = with_some_corpus(config)?;
+            disk = disk_speed(&config)?;
+            match short_run(config, delays, steps) {
+                Ok(run) => measured = Some(run),
+                Err(error) => sections.push(ended(error)?),
+            }
+        }
     }
     Ok(diagnose::report(sections, disk, measured.as_ref(), json!({ "machine": before })))
 }
@@ -94,7 +96,7 @@ fn is_same(a: &str, b: &str) -> bool {
     a.ends_with(b) || b.ends_with(a)
 }
 
-fn disk(config: &Config) -> Result<Option<DiskSpeed>> {
+fn disk_speed(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
     let corpus = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?;
     let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();

@@ -5,21 +5,23 @@ use super::stop_flag;
 use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
-use crate::run::{RunContext, activation_kind, choose_kernels};
+use crate::run::{RunContext, activations, choose_kernels};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use cli::train::Args;
-use cli::{INTERRUPTED, complain, print_line, progress, say};
+use cli::{INTERRUPTED, complain, progress, say};
 use host::config::{Config, Overrides};
 use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::error::hinted;
 use host::simulate::Hook;
+use host::telemetry::console;
+use host::telemetry::gpu_processes::remember_processes;
 use indicatif::ProgressBar;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use tch::Kind;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
@@ -31,7 +33,10 @@ pub fn resolve(args: &Args) -> Result<Config> {
     let mut flags = Overrides::default();
     flags
         .set("training.checkpoint_dir", args.checkpoint_dir.as_ref())
-        .set("training.tensorboard_log_dir", args.tensorboard_log_dir.as_ref());
+        .set("training.tensorboard_log_dir", args.tensorboard_log_dir.as_ref())
+        .set("training.log_every", args.log_every)
+        .set("training.log_file", args.log_file.as_ref());
+    args.ranks.set(&mut flags);
     args.run.resolve(flags)
 }
 
@@ -44,9 +49,13 @@ pub fn train(
     ranks: Option<&Arc<Ranks>>,
     began: Instant,
 ) -> Result<ExitCode> {
-    choose_kernels(&config.training)?;
-    let stop = stop_flag()?;
     let is_first = ranks.is_none_or(|ranks| ranks.is_first());
+    choose_kernels(&config.training)?;
+    if let (Some(path), true) = (&config.training.log_file, is_first) {
+        console::log_to(path).with_context(|| format!("{}: cannot be written", path.display()))?;
+    }
+    remember_processes();
+    let stop = stop_flag()?;
     let start = start(args, &config, kind, ranks)?;
     let roles = Roles::resolve(&config.training)?;
     let caps = Caps::apply(&config.training, roles)?;
@@ -69,8 +78,8 @@ pub fn train(
     }
 
     let bar = progress::status("training");
-    let context = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
-    let context = RunContext { ranks, ..context };
+    let plain = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
+    let context = RunContext { says_lines: is_first && !console::is_watched(), ranks, ..plain };
     let outcome = match kind {
         RunKind::Voice => train::train(&context, place, start),
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
@@ -169,17 +178,14 @@ fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
     if let (false, Some(corpus)) = (data.findings.is_empty(), &config.data.dataset_path) {
         say(format!("hint: `myxtts check {}` lists every problem of the corpus", corpus.display()));
     }
+    say(data.features_told());
     let clips = data.train.lengths().len();
     let minutes = data.train.seconds(config.data.sample_rate) / 60.0;
     let held_out = data.validation.as_ref().map_or(0, |set| set.lengths().len());
     let form = if data.budget.padded { "padded" } else { "packed" };
     say(format!("{clips} clips to train on ({minutes:.1} min), {held_out} held out"));
     say(format!("batches: {form}, {} frames and {} tokens each", data.budget.frames, data.budget.tokens));
-    let precision = match activation_kind(&config.training, roles.model) {
-        Ok(Kind::BFloat16) => "bf16",
-        Ok(Kind::Half) => "f16",
-        _ => "f32",
-    };
+    let precision = activations(&config.training, roles.model);
     say(format!("devices: data on {}, model on {}, {precision}", feed::name(roles.data), feed::name(roles.model)));
     if config.training.enable_memory_isolation {
         say(caps.to_string());
@@ -188,26 +194,34 @@ fn describe(config: &Config, data: &TrainingData, roles: Roles, caps: Caps) {
 
 fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
     if json {
-        return Ok(print_line(serde_json::to_string_pretty(outcome)?)?);
+        return Ok(cli::print_line(serde_json::to_string_pretty(outcome)?)?);
     }
     let RunOutcome { step, .. } = outcome;
     let loss = |value: Option<f64>| value.map_or("–".into(), |loss| format!("{loss:.3}"));
     let (first, last, held_out) = (outcome.first_loss, outcome.last_loss, outcome.validation_loss);
     match (outcome.interrupted, first) {
-        (_, None) => print_line(format!("already at step {step}: raise --steps or --epochs to go on"))?,
-        (true, _) => print_line(format!("stopped at step {step}; go on with the same command and --resume"))?,
-        (false, _) => print_line(format!("done at step {step}"))?,
+        (_, None) => print_and_log(format!("already at step {step}: raise --steps or --epochs to go on"))?,
+        (true, _) => print_and_log(format!("stopped at step {step}; go on with the same command and --resume"))?,
+        (false, _) => print_and_log(format!("done at step {step}"))?,
     }
     if first.is_some() {
-        print_line(format!("loss:        {} → {}, held out {}", loss(first), loss(last), loss(held_out)))?;
+        print_and_log(format!("loss:        {} → {}, held out {}", loss(first), loss(last), loss(held_out)))?;
     }
     for failure in &outcome.failures {
-        print_line(format!("left out:    {failure}"))?;
+        print_and_log(format!("left out:    {failure}"))?;
     }
-    print_line(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
+    print_and_log(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
     if let Some(best) = outcome.best.as_ref().filter(|best| best.step < *step) {
         let (path, loss, since) = (best.checkpoint.display(), best.validation_loss, step - best.step);
-        print_line(format!("best:        {path}, held out {loss:.3}; {since} steps since then have not lowered it"))?;
+        print_and_log(format!(
+            "best:        {path}, held out {loss:.3}; {since} steps since then have not lowered it"
+        ))?;
     }
-    Ok(print_line(format!("TensorBoard: {}", outcome.log_dir.display()))?)
+    Ok(print_and_log(format!("TensorBoard: {}", outcome.log_dir.display()))?)
+}
+
+/// A line of the outcome: on stdout, and in the log file.
+fn print_and_log(line: String) -> io::Result<()> {
+    console::log(&line);
+    cli::print_line(line)
 }

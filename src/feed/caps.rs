@@ -34,11 +34,7 @@ impl Caps {
     }
 
     /// `memory_mib`: free and in all, of a device.
-    fn of_config(
-        config: &Training,
-        roles: Roles,
-        memory_mib: impl Fn(Device) -> Result<(u64, u64)>,
-    ) -> Result<Caps> {
+    fn of_config(config: &Training, roles: Roles, memory_mib: impl Fn(Device) -> Result<(u64, u64)>) -> Result<Caps> {
         let shared = roles.data == roles.model;
         if !config.enable_memory_isolation {
             return Ok(Caps { shared, ..Caps::default() });

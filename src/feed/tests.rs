@@ -5,7 +5,7 @@ use super::route::Route;
 use super::*;
 use host::config::{Config, LongClips};
 use host::corpus::Utterance;
-use host::loader::{Budget, COPIES_IN_FLIGHT, ClipLimits, Dataset, Length, Loader, Position};
+use host::loader::{Budget, COPIES_IN_FLIGHT, ClipLimits, Dataset, Loader, Position};
 use host::simulate::{Delays, Hook, Moment};
 use host::text::Tokenizer;
 use host::{audio, cache};
@@ -44,8 +44,7 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
     let stop = std::sync::atomic::AtomicBool::new(false);
     let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, &Hook::NONE).unwrap();
-    let max = Length { frames: 100, tokens: 10 };
-    let limits = ClipLimits { max, long_clips: LongClips::Refuse, speed: 0.0 };
+    let limits = ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0 };
     let (dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();
     (dir, Arc::new(dataset))
 }

@@ -8,13 +8,15 @@ pub use batches::{batch_on, means_over, mel_stats};
 pub use delays::delaying;
 pub use progress::{MemoryUsage, Progress};
 
-use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Roles};
+use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Role, Roles};
 use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
 use host::dataset::TrainingData;
-use host::loader::{self, Loader, Position, Share};
+use host::loader::{self, BlockLayout, Budget, Loader, Position, Share};
+use host::machine::{MIB, mib};
 use host::simulate::Hook;
+use host::telemetry::console;
 use indicatif::ProgressBar;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -34,6 +36,8 @@ pub struct RunContext<'a> {
     pub began: Instant,
     /// What every stage of the run calls at its moments.
     pub hook: &'a Hook,
+    /// Nobody sees a bar: how the run goes is said in lines.
+    pub says_lines: bool,
     /// Gets the figures of the run whenever they are logged.
     pub watch: &'a dyn Fn(&Progress),
     /// Those that train together with this process.
@@ -50,7 +54,8 @@ impl<'a> RunContext<'a> {
         stop: &'a AtomicBool,
         began: Instant,
     ) -> Self {
-        RunContext { config, data, roles, caps, bar, stop, began, hook: &Hook::NONE, watch: &|_| (), ranks: None }
+        let (hook, watch): (_, &dyn Fn(&Progress)) = (&Hook::NONE, &|_| ());
+        RunContext { config, data, roles, caps, bar, stop, began, hook, says_lines: false, watch, ranks: None }
     }
 
     /// The part of the batches that this process takes.
@@ -98,14 +103,66 @@ pub fn start_feed(context: &RunContext, from: Position, stats: MelStats, purpose
     let RunContext { config, roles, hook, .. } = *context;
     let settings = &config.data;
     let loader = start_loader(context, from)?;
-    let slots = ring_slots(settings);
     let layout = Arc::new(loader.layout().clone());
+    let slots = slots_that_fit(context, &layout, purpose);
     let features = Features::new(config, layout, stats, purpose, roles.data)?;
     let overlap = settings.optimize_cpu_gpu_overlap && slots > 0;
     let producer = Producer::new(Arc::new(loader), features, roles, overlap, hook.clone())?;
     let feed = Feed::start(producer, slots)?;
     feed.warm_up(Duration::from_secs_f64(config.training.model_start_delay));
     Ok(feed)
+}
+
+/// Part of the free memory that batches may wait in; the rest is the step's.
+const RING_SHARE: u64 = 4;
+
+/// Slots of the ring: those that were asked for, or as many as there is room for, which is said.
+fn slots_that_fit(context: &RunContext, layout: &BlockLayout, purpose: Purpose) -> usize {
+    let RunContext { config, roles, .. } = context;
+    let (wanted, bytes) = (ring_slots(&config.data), slot_bytes(config, layout, purpose));
+    let Some(free) = free_bytes(context).filter(|_| wanted > 1) else { return wanted };
+    let slots = wanted.min((free / RING_SHARE / bytes).max(1) as usize);
+    if slots < wanted {
+        let (each, free) = (mib(bytes), mib(free));
+        note(
+            context.bar,
+            &format!(
+                "note: pipeline_buffer_size {wanted}: {slots} batches of {each:.1} MiB fit into a quarter of the \
+                 {free:.0} MiB that are free on {}, so the ring has {slots}",
+                feed::name(roles.model)
+            ),
+        );
+    }
+    slots
+}
+
+/// What is free for the model role: of its cap, of its GPU, or of the host's memory.
+fn free_bytes(context: &RunContext) -> Option<u64> {
+    let RunContext { roles, caps, .. } = context;
+    if !roles.model.is_cuda() {
+        return host::machine::available_bytes();
+    }
+    let used = torchx::memory::stats(roles.model).ok()?;
+    match caps.of(Role::Model) {
+        Some(cap) => Some((cap * MIB).saturating_sub(used.allocated_bytes as u64)),
+        None => Some(
+            torchx::cuda::facts(roles.model).ok()?.free_bytes
+                + (used.reserved_bytes - used.allocated_bytes).max(0) as u64,
+        ),
+    }
+}
+
+/// Memory of one batch on the model device.
+fn slot_bytes(config: &Config, layout: &BlockLayout, purpose: Purpose) -> u64 {
+    let Budget { frames, tokens, .. } = layout.budget;
+    let samples = if matches!(purpose, Purpose::Voice) { 0 } else { layout.hop_samples };
+    let values = frames * (config.model.n_mels as usize + samples) + frames + tokens;
+    (layout.tables.bytes + values * size_of::<f32>()).max(1) as u64
+}
+
+/// Writes a line above the bar. Not `bar.println`, which is silent where no bar is drawn.
+pub fn note(bar: &ProgressBar, text: &str) {
+    bar.suspend(|| console::say(text));
 }
 
 /// Number of batches that wait on the model device; 0: each is made when it is asked for.
@@ -127,4 +184,13 @@ pub fn activation_kind(training: &Training, device: Device) -> Result<Kind> {
         Precision::Auto if torchx::cuda::facts(device)?.has_bf16() => Kind::BFloat16,
         Precision::Auto | Precision::F16 => Kind::Half,
     })
+}
+
+/// Name of that kind; f32 where it cannot be told.
+pub fn activations(training: &Training, device: Device) -> &'static str {
+    match activation_kind(training, device) {
+        Ok(Kind::BFloat16) => "bf16",
+        Ok(Kind::Half) => "f16",
+        _ => "f32",
+    }
 }

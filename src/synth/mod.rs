@@ -273,9 +273,9 @@ impl Synthesizer {
         other.own = self.own.clone();
     }
 
-    /// Characters that one clause may have: no more than clips that the voice learned from. A letter is about a phoneme.
+    /// Characters that one clause may have: no more than clips that the voice learned from.
     fn most_characters(&self) -> usize {
-        (self.config.data.max_text_length / self.tokenizer.states()).clamp(40, 240)
+        self.config.data.max_text_length.clamp(40, 200)
     }
 }
 

@@ -134,7 +134,7 @@ impl Utterance {
     pub(super) fn prepare(&mut self, synthesizer: &Synthesizer) -> Result<()> {
         let tokenizer = &synthesizer.tokenizer;
         while let Some((plain, end)) = self.piece() {
-            let unknown = tokenizer.unknown_normalized(&plain);
+            let unknown = tokenizer.unknown_normalized(&plain, &self.language);
             if !plain.chars().any(|letter| letter.is_alphanumeric() && !unknown.contains(&letter)) {
                 continue;
             }

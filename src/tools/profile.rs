@@ -3,7 +3,7 @@
 use super::measure::{DeviceUse, RunMeasurement};
 use super::verdict::{bottleneck, verdict, well};
 use host::telemetry::Spread;
-use host::tools::report::{FindingsReport, Section};
+use host::tools::report::{Finding, FindingsReport, Section, by_cost};
 use serde_json::{Value, json};
 
 /// What was measured, what it means, and what to do.
@@ -19,7 +19,7 @@ pub fn report(measured: &RunMeasurement) -> FindingsReport {
         setup.model_device
     );
     FindingsReport {
-        sections: sections(measured),
+        sections: sections(measured, &[]),
         figures: serde_json::to_value(measured).unwrap_or(Value::Null),
         ..FindingsReport::new(title)
     }
@@ -35,10 +35,10 @@ pub fn with_overhead(mut report: FindingsReport, (plain_ms, watched_ms): (f64, f
     report
 }
 
-/// Figures of a run, then what they say. Other reports on a run use them too.
-pub fn sections(measured: &RunMeasurement) -> Vec<Section> {
+/// Figures of a run, then what they say. Other reports on a run use them too. `known`: what was found before it began.
+pub fn sections(measured: &RunMeasurement, known: &[Finding]) -> Vec<Section> {
     let mut sections = vec![times(measured), loader(measured), devices(measured), whole(measured)];
-    sections.push(judgement(measured));
+    sections.push(judgement(measured, known));
     sections
 }
 
@@ -189,9 +189,13 @@ fn whole(measured: &RunMeasurement) -> Section {
 }
 
 /// What is wrong, and what was looked at and is not.
-fn judgement(measured: &RunMeasurement) -> Section {
-    let found = verdict(measured);
-    let mut section = Section::new(bottleneck(measured, &found));
+fn judgement(measured: &RunMeasurement, known: &[Finding]) -> Section {
+    let mut found = verdict(measured);
+    // Told already.
+    found.retain(|finding| known.iter().all(|known| known.code != finding.code));
+    let mut all: Vec<Finding> = found.iter().chain(known).cloned().collect();
+    all.sort_by(by_cost);
+    let mut section = Section::new(bottleneck(measured, &all));
     section.findings.extend(well(measured, &found));
     section.findings.extend(found);
     section

@@ -5,14 +5,18 @@ use super::metrics::MetricsWriter;
 use super::step::{self, Done, Learner, Step};
 use super::step_times::{StageTimes, StepTimes};
 use super::straggler::RankLog;
+use super::warnings::Warnings;
 use super::{RunOutcome, note};
 use crate::feed::{Feed, FeedReading};
 use crate::run::{MemoryUsage, Progress, RunContext};
 use anyhow::Result;
-use host::config::Config;
+use host::config::{Config, LogEvery};
 use host::error::hinted;
 use host::machine::mib;
+use host::telemetry::console;
+use host::telemetry::cpu::HostClock;
 use host::telemetry::gpu::{GpuReading, Sampler};
+use host::telemetry::lines::{LineInterval, Lines};
 use host::telemetry::status::Figures;
 use host::telemetry::window::StepSummary;
 use indicatif::ProgressBar;
@@ -50,6 +54,13 @@ pub struct Log<'a> {
     began: Option<Instant>,
     proposed: bool,
     failures_told: usize,
+    /// Passes over the corpus, the one under way included.
+    epoch: u64,
+    /// Lines that stay, and whether they are said or only written to the log file.
+    lines: Lines,
+    says_lines: bool,
+    warnings: Warnings,
+    host_before: Option<HostClock>,
 }
 
 /// Names of what a step reads from its device, in that order.
@@ -97,13 +108,38 @@ impl<'a> Log<'a> {
             began: Some(context.began),
             proposed: false,
             failures_told: 0,
+            epoch: 1,
+            lines: Lines::new(match config.training.log_every.unwrap_or(LogEvery::USUAL) {
+                LogEvery::Steps(steps) => LineInterval::Steps(steps),
+                LogEvery::Seconds(seconds) => LineInterval::Time(Duration::from_secs(seconds)),
+            }),
+            says_lines: context.says_lines || config.training.log_every.is_some(),
+            warnings: Warnings::default(),
+            host_before: HostClock::read(),
         })
     }
 
     /// Takes note of a step that was queued.
     pub fn stepped(&mut self, step: u64, done: Done, rate: f64) {
         self.rate = rate;
+        self.epoch = done.deliveries.last().map_or(self.epoch, |delivery| delivery.resume_at.epoch + 1);
         self.step_times.add(step, done);
+    }
+
+    /// Says that held-out speech was listened to.
+    pub fn validated(&mut self, step: u64, loss: f64, is_best: bool) {
+        let best = if is_best { ", the lowest so far" } else { "" };
+        self.line(&format!("step {step}: held-out loss {loss:.3}{best}"));
+    }
+
+    /// Says that a checkpoint was written.
+    pub fn saved(&mut self, step: u64, checkpoint: &Path) {
+        self.line(&format!("step {step}: saved {}", checkpoint.display()));
+    }
+
+    /// A line that stays: above the bar where lines are said, else in the log file alone.
+    fn line(&self, text: &str) {
+        if self.says_lines { note(self.bar, text) } else { console::log(text) }
     }
 
     /// What follows `step` is not part of the next one's time.
@@ -172,11 +208,12 @@ impl<'a> Log<'a> {
         if let Some((mut summary, stages)) = self.step_times.close(reading.at) {
             figures.extend(stage_figures(&stages));
             figures.extend(self.rank_figures(&mut summary, &stages, reading.exchange_ms));
-            if let Some(warning) = &summary.warning {
-                note(self.bar, &format!("warning: {warning}"));
-            }
-            let told = self.told(reading.at, loss, summary);
+            let told = self.told(reading.at, loss, summary, usage);
+            self.warn_of_steps(&told);
             self.bar.set_message(told.line(status_columns()));
+            if let Some(line) = self.lines.add(&told, Instant::now(), reading.at >= self.steps) {
+                self.line(&line);
+            }
             (self.watch)(&progress(&told, *usage));
             figures.extend(told.scalars().into_iter().skip(1).map(|(name, value)| (name.to_owned(), value)));
         }
@@ -197,7 +234,7 @@ impl<'a> Log<'a> {
         all.figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn told(&mut self, step: u64, loss: f64, window: StepSummary) -> Figures {
+    fn told(&mut self, step: u64, loss: f64, window: StepSummary, usage: &MemoryUsage) -> Figures {
         let left = self.steps.saturating_sub(step) as f64 * window.step_ms.mean / 1e3;
         let fresh = self.gpus.as_ref().map(Sampler::read).unwrap_or_default();
         if fresh.iter().any(|reading| reading.busy.known().is_some()) {
@@ -206,7 +243,21 @@ impl<'a> Log<'a> {
         let mut readings = self.gpu_readings.clone();
         let data_gpu = if self.shared || readings.len() < 2 { None } else { readings.pop() };
         let eta = Some(Duration::from_secs_f64(left));
-        Figures { step, steps: self.steps, loss, window, eta, model_gpu: readings.pop(), data_gpu }
+        let now = |part: Option<(u64, u64)>| part.map(|(now, _)| now);
+        let memory = [("data", now(usage.data)), ("model", now(usage.model)), ("host", usage.host)];
+        let memory_mib = memory.into_iter().filter_map(|(role, bytes)| Some((role, mib(bytes?)))).collect();
+        let (steps, epoch, model_gpu) = (self.steps, self.epoch, readings.pop());
+        Figures { step, steps, epoch, loss, window, eta, model_gpu, data_gpu, memory_mib }
+    }
+
+    /// Says what disturbs the steps, where something does, and what to do about it.
+    fn warn_of_steps(&mut self, told: &Figures) {
+        let host = HostClock::read();
+        let load = host.zip(self.host_before).map(|(now, before)| now.since(&before));
+        self.host_before = host;
+        for warning in self.warnings.of_steps(told, load) {
+            note(self.bar, &format!("warning: {warning}"));
+        }
     }
 
     /// Shares of the feed thread's time, and how full the queues are.

@@ -15,6 +15,7 @@ mod tests;
 mod tune;
 mod vocoder;
 mod voice;
+mod warnings;
 
 pub use log::gpu_sampler;
 pub use memory::{MemoryMonitor, OutOfMemory};
@@ -25,7 +26,7 @@ pub use voice::{begin as begin_voice, train};
 
 use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
-use crate::run::{RunContext, start_feed};
+use crate::run::{RunContext, note, start_feed};
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::dataset::KnownTokenizer;
@@ -195,6 +196,7 @@ fn run<L: Learner>(
             state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
             state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
             outcome.validation_loss = Some(loss);
+            log.validated(state.step, loss, best);
             logged = written;
             log.interrupt(state.step); // validation is not part of the step time
         }
@@ -214,6 +216,7 @@ fn run<L: Learner>(
             };
             if let Some(writer) = &output.writer {
                 outcome.checkpoint = writer.save(&parts)?;
+                log.saved(state.step, &outcome.checkpoint);
                 if best {
                     writer.mark_best(&outcome.checkpoint)?;
                 }
@@ -253,9 +256,4 @@ fn announce(feed: &Feed, bar: &ProgressBar) {
         let why = if filled == slots { "the ring is full" } else { "model_start_delay is over" };
         note(bar, &format!("{filled} of {slots} batches are ready: {why}"));
     }
-}
-
-/// Writes a line above the bar. Not `bar.println`, which is silent where no bar is drawn.
-fn note(bar: &ProgressBar, text: &str) {
-    bar.suspend(|| cli::say(text));
 }

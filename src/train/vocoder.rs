@@ -11,7 +11,7 @@ use crate::optimizer::ParameterGroup;
 use crate::picture::Picture;
 use crate::ranks::Ranks;
 use crate::run::{RunContext, activation_kind, batch_on, means_over};
-use crate::vocoder::{AdversarialStep, BETAS};
+use crate::vocoder::AdversarialStep;
 use anyhow::Result;
 use host::config::{Config, Durations, Training};
 use host::loader::Dataset;
@@ -86,7 +86,8 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
     let mut config = config.without_augmentation();
     let training: &mut Training = &mut config.training;
     training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
-    (training.beta1, training.beta2) = BETAS;
+    // Shorter memories than a voice's, because the task of generator and discriminators changes as the other learns.
+    (training.beta1, training.beta2) = (training.vocoder_beta1, training.vocoder_beta2);
     match voice {
         None => config.data.durations = Durations::Search,
         Some(checkpoint) => {

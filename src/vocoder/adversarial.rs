@@ -8,9 +8,6 @@ use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 
-/// Betas of AdamW for generator and discriminators: shorter memories than a voice's, because the task of each changes as
-/// the other learns. As in the program of Vocos.
-pub const BETAS: (f64, f64) = (0.8, 0.9);
 /// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
 

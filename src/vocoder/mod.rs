@@ -13,6 +13,6 @@ mod loss;
 #[cfg(test)]
 mod tests;
 
-pub use adversarial::{AdversarialStep, BETAS};
+pub use adversarial::AdversarialStep;
 pub use generator::Vocoder;
 pub use griffin_lim::GriffinLim;

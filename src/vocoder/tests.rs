@@ -173,10 +173,8 @@ fn one_signal_can_be_overfitted() {
     let (samples, log_mel) = signal(&config);
     let optimizer = |store: &VarStore| {
         let parameters = named_parameters(store).into_iter().map(|(_, tensor)| (tensor, false));
-        AdamW::new(
-            parameters,
-            torchx::adamw::Options { lr: 2e-3, beta1: BETAS.0, beta2: BETAS.1, ..Default::default() },
-        )
+        let (beta1, beta2) = (config.training.vocoder_beta1, config.training.vocoder_beta2);
+        AdamW::new(parameters, torchx::adamw::Options { lr: 2e-3, beta1, beta2, ..Default::default() })
     };
     let mut optimizers = [optimizer(&generator).unwrap(), optimizer(&discriminators).unwrap()];
     let loss = || adversarial.loss(&samples, &log_mel).double_value(&[]);

@@ -6,8 +6,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+mod flags;
 mod programs;
 mod ranks;
+mod runs;
 mod tuning;
 
 /// A network that trains in seconds. A constant learning rate, so that a run's length changes nothing in its middle.
@@ -278,8 +280,7 @@ fn a_full_disk_leaves_the_earlier_checkpoint_whole() {
     fs::create_dir(&small).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4000k", "tmpfs"]).arg(&small).output();
     if !mount.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: a small file system cannot be mounted here");
-        return;
+        return host::skipped("a small file system cannot be mounted here");
     }
     let run = std::panic::catch_unwind(|| {
         bench.train_ok("small/run", &["--steps", "4"]);
@@ -646,9 +647,10 @@ fn a_profile_names_what_was_slowed_down() {
 
 /// A machine without a GPU is a fact; a configuration that asks for one that is not there is a problem.
 #[test]
-fn a_diagnosis_without_a_corpus_looks_at_the_machine() {
-    let bench = Bench::new();
-    let output = bench.run(&["diagnose", "--device", "cpu", "--json"]);
+fn a_diagnosis_looks_at_the_machine_whatever_the_corpus() {
+    let bench = Bench::with_corpus();
+    let run = ["--config", "config.yaml", "--train-data", "corpus", "--num-steps", "8"];
+    let output = bench.run(&[&["diagnose", "--device", "cpu", "--json"], &run[..]].concat());
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["sections"].as_array().unwrap().iter().any(|section| section["title"] == "Cores and memory"));
     let codes = |report: &serde_json::Value| report["findings"].to_string();

@@ -200,8 +200,7 @@ fn under(launcher: &str, args: &[&str]) {
     let beside = std::env::var_os("MYXTTS_TEST_PYTHON").map(|python| Path::new(&python).with_file_name(launcher));
     let launcher = beside.filter(|path| path.exists()).unwrap_or_else(|| launcher.into());
     if Command::new(&launcher).arg("--help").output().is_err() {
-        eprintln!("SKIPPED: {} is not installed", launcher.display());
-        return;
+        return host::skipped(&format!("{} is not installed", launcher.display()));
     }
     let bench = Bench::with_corpus();
     bench.train_ok("alone", &["--grad-accum", "2"]);

@@ -104,11 +104,42 @@ fn configure_writes_what_train_loads_and_overwrites_nothing() {
 }
 
 #[test]
+fn tuned_settings_keep_what_was_given() {
+    let bench = Bench::with_corpus();
+    let run = ["configure", "--config", "config.yaml", "--train-data", "corpus", "--seconds", "2", "--trials", "1"];
+    let given = ["--epochs", "7", "--steps", "9", "--lr", "0.003", "--output", "config.yaml"];
+    assert!(bench.error(&[&run[..], &given].concat()).contains("--force"));
+    bench.run(&[&run[..], &given, &["--force"]].concat());
+    let text = fs::read_to_string(bench.path("config.yaml")).unwrap();
+    for line in ["epochs: 7  # as given", "steps: 9  # as given", "learning_rate: 0.003  # as given"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+/// On a GPU: what a tool measures is what the run would be.
+#[test]
+#[ignore = "needs a GPU"]
+fn the_tools_time_the_kernels_that_were_asked_for() {
+    let bench = Bench::with_corpus();
+    let setup = |more: &[&str]| {
+        let run = ["profile", "--train-data", "corpus", "--model-size", "tiny", "--device", "cuda", "--num-steps", "8"];
+        let (report, _) = json(&bench, &[&run[..], more].concat());
+        (report["figures"]["setup"]["activations"].clone(), report["figures"]["setup"]["graphs"].clone())
+    };
+    assert_eq!(setup(&[]), ("bf16".into(), true.into()));
+    assert_eq!(setup(&["--mixed-precision", "false"]), ("f32".into(), true.into()));
+    assert_eq!(setup(&["--optimization-level", "basic"]), ("f32".into(), false.into()));
+}
+
+#[test]
 fn fix_says_what_was_wrong_and_what_to_type() {
     let bench = Bench::with_corpus();
     let run = ["fix", "--config", "config.yaml", "--train-data", "corpus", "--enable-static-shapes"];
     let (fixed, code) = json(&bench, &[&run[..], &["--seconds", "3", "--trials", "2", "--num-steps", "8"]].concat());
-    assert!(code <= 2, "{fixed:#}");
+    // What is left decides on the exit code; a busy machine may leave something.
+    let grades = fixed["findings"].as_array().unwrap().iter().map(|finding| finding["grade"].as_str().unwrap());
+    let worst = grades.map(|grade| if grade == "problem" { 2 } else { 1 }).max().unwrap_or(0);
+    assert_eq!(code, worst, "{fixed:#}");
     assert_eq!(fixed["figures"]["command"], "myxtts train --config tuned.yaml");
     let found = fixed["sections"][0]["rows"]["padding-waste"].as_str().unwrap_or_default().to_owned();
     assert!(found.ends_with("(gone)"), "{:#}", fixed["sections"][0]);

@@ -4,7 +4,7 @@
 use crate::http::{call, request};
 use crate::{Server, a_recording, long_wish, wait_until};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
@@ -115,12 +115,10 @@ fn colours(browser: &Browser, canvas: &str) -> u64 {
 }
 
 /// A browser with a profile of its own, or word that the test was skipped.
-fn browser_or_skip(profile: &TempDir, test: &str) -> Option<Browser> {
+fn browser_or_skip(profile: &TempDir) -> Option<Browser> {
     let browser = Browser::start(profile.path().to_str().unwrap());
     if browser.is_none() {
-        // Not `eprintln`, which tests that pass swallow.
-        let why = "no chromedriver and Chromium (see scripts/test-browser.sh)";
-        let _ = writeln!(io::stderr(), "SKIPPED: {test}: {why}");
+        host::skipped("no chromedriver and Chromium (see scripts/test-browser.sh)");
     }
     browser
 }
@@ -128,7 +126,7 @@ fn browser_or_skip(profile: &TempDir, test: &str) -> Option<Browser> {
 #[test]
 fn the_page_speaks_shows_and_keeps() {
     let profile = tempfile::tempdir().unwrap();
-    let Some(browser) = browser_or_skip(&profile, "the page's test") else { return };
+    let Some(browser) = browser_or_skip(&profile) else { return };
     let server = Server::start(&["--allow-uploads"]);
     browser.post("/url", &json!({ "url": format!("http://{}/", server.address) }));
     browser.wait("document.querySelectorAll('#voice option').length === 1");
@@ -174,7 +172,7 @@ fn the_page_speaks_shows_and_keeps() {
 #[test]
 fn a_browser_plays_what_front_ends_ask_for() {
     let profile = tempfile::tempdir().unwrap();
-    let Some(browser) = browser_or_skip(&profile, "playing in a browser") else { return };
+    let Some(browser) = browser_or_skip(&profile) else { return };
     let server = Server::start(&[]);
     browser.post("/url", &json!({ "url": format!("http://{}/", server.address) }));
     browser.click("#text"); // browsers play to those alone who have touched the page

@@ -10,6 +10,9 @@ pub struct Args {
     /// A voice that was trained for a while: a checkpoint, or a folder of them
     #[arg(long, value_name = "DIR")]
     pub checkpoint: PathBuf,
+    /// Corpus, as --train-data [default: the one that the voice was trained on]
+    #[arg(value_name = "DIR", conflicts_with = "train_data")]
+    pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub data: DataFlags,
     /// auto, cpu, cuda or cuda:N

@@ -1,6 +1,6 @@
 //! Flags of `myxtts analyze`.
 
-use crate::flags::{RunFlags, SimulateFlags, ThreadFlags, within};
+use crate::flags::{PipelineFlags, SimulateFlags, ThreadFlags, within};
 
 /// Measure the data path stage by stage, without a model: text, audio, batches, features, transfer
 ///
@@ -10,7 +10,7 @@ use crate::flags::{RunFlags, SimulateFlags, ThreadFlags, within};
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub run: RunFlags,
+    pub run: PipelineFlags,
     /// Time of a training step; without it, a step of this run's voice is measured on a batch that stays
     #[arg(long, value_name = "MS", value_parser = within(0.01..=600_000.0))]
     pub step_ms: Option<f64>,

@@ -1,6 +1,6 @@
 //! `myxtts check`: what a corpus holds, and what is wrong with it.
 
-use crate::flags::Layout;
+use crate::flags::{CorpusFlags, Layout};
 use crate::{INTERRUPTED, print_line, progress, say};
 use anyhow::Context;
 use host::config::{Config, Overrides};
@@ -20,8 +20,8 @@ const SHOWN: usize = 60;
 /// Exit code 0: no problem found; 1: problems found, each is listed with its path; 2: the corpus cannot be read at all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Corpus folder, or a metadata file of one
-    dir: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
     #[command(flatten)]
     layout: Layout,
     /// Settings of the run that will use it: limits, sample rate, language
@@ -45,7 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = Config::resolve(args.config.as_deref(), flags)?;
     let workers = config.data.reading_workers();
     let stop = progress::stop_flag(progress::exit)?;
-    let corpus = corpus::read(&args.dir, &corpus::ReadOptions::of(&config.data)?)?;
+    let path = args.corpus.path(&config)?;
+    let corpus = corpus::read(&path, &corpus::ReadOptions::of(&config.data)?)?;
     let bar = progress::bar(corpus.utterances.len() as u64, "checking");
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();
@@ -60,7 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     print_line(text.trim_end())?;
     if args.fix {
         for CleanedMetadata { path, dropped } in
-            check::fix(&corpus, &summary, &args.dir).context("cannot write cleaned metadata")?
+            check::fix(&corpus, &summary, &path).context("cannot write cleaned metadata")?
         {
             say(format!("cleaned metadata without {dropped} rows: {}", path.display()));
         }
@@ -69,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn page(summary: &CorpusSummary) -> String {
-    let CorpusSummary { rows, clips, hours, seconds, pace, tokenizer, .. } = summary;
+    let CorpusSummary { rows, clips, hours, seconds, tokenizer, .. } = summary;
     let detected = match summary.detected_languages {
         0 => String::new(),
         number => format!(" ({number} detected)"),
@@ -77,12 +78,13 @@ fn page(summary: &CorpusSummary) -> String {
     let mut text = format!(
         "clips       {clips} readable of {rows} rows\n\
          speech      {hours:.2} hours; a clip has {:.1} to {:.1} s, median {:.1}, mean {:.1}\n\
-         pace        {pace:.1} characters a second\ntokens      {tokenizer}\n\
+         pace        {}\ntokens      {tokenizer}\n\
          speakers    {}\nlanguages   {}{detected}\nrates (Hz)  {}\ncharacters  {}\n",
         seconds.min,
         seconds.max,
         seconds.median,
         seconds.mean,
+        pace(&summary.pace),
         counts(&summary.speakers),
         counts(&summary.languages),
         counts(&summary.sample_rates_hz),
@@ -95,6 +97,13 @@ fn page(summary: &CorpusSummary) -> String {
         let _ = writeln!(text, "  {problem}");
     }
     text
+}
+
+/// Of each language.
+fn pace(pace: &BTreeMap<String, f64>) -> String {
+    let each: Vec<String> = pace.iter().take(SHOWN).map(|(language, pace)| format!("{language} {pace:.1}")).collect();
+    let more = if pace.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more} characters a second", each.join(", "))
 }
 
 /// The most frequent first.

@@ -128,6 +128,11 @@ impl Command {
     }
 }
 
+/// All commands with their flags, for who wants to look at them.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// The program `myxtts`.
 pub fn main() -> ExitCode {
     run(parse()).unwrap_or_else(|error| report(&error))

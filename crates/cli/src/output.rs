@@ -1,12 +1,13 @@
 //! What commands print, and what they end with.
 
+pub use host::telemetry::console::{be_quiet, complain, say};
+
 use host::cache::Error as CacheError;
 use host::error::Explained;
 use host::tools::report::FindingsReport;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit codes: 0 done; 1 done, with findings; 2 an error or wrong usage; 130 interrupted.
 pub const INTERRUPTED: u8 = 130;
@@ -14,29 +15,6 @@ pub const INTERRUPTED: u8 = 130;
 /// Prints a line for programs and people, on stdout. A full disk is then an error, not a panic.
 pub fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
-}
-
-static QUIET: AtomicBool = AtomicBool::new(false);
-
-/// From here on `say` and progress bars are silent: another process speaks for this one.
-pub fn be_quiet() {
-    QUIET.store(true, Ordering::Relaxed);
-}
-
-pub(crate) fn is_quiet() -> bool {
-    QUIET.load(Ordering::Relaxed)
-}
-
-/// Prints a line for people, on stderr. Where nobody can read it, nothing is lost.
-pub fn say(text: impl Display) {
-    if !is_quiet() {
-        complain(text);
-    }
-}
-
-/// Prints a line for people that must be heard.
-pub fn complain(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints a report, and says by the exit code how bad it is.

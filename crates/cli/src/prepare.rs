@@ -1,6 +1,6 @@
 //! `myxtts prepare`: features of a corpus into the cache.
 
-use crate::flags::Layout;
+use crate::flags::{CorpusFlags, Layout};
 use crate::{print_line, progress};
 use host::cache::{self, CacheReport};
 use host::config::{CacheContent, Config, MaxFailures, Overrides};
@@ -16,8 +16,8 @@ use std::process::ExitCode;
 /// left out; 2: nothing usable came out.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Corpus folder, or a metadata file of one
-    dir: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
     #[command(flatten)]
     layout: Layout,
     /// Settings of the run that will use the features
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Features that end with this command would be made for nobody.
     config.data.enable_caching = true;
     let stop = progress::stop_flag(progress::exit)?;
-    let corpus = corpus::read(&args.dir, &corpus::ReadOptions::of(&config.data)?)?;
+    let corpus = corpus::read(&args.corpus.path(&config)?, &corpus::ReadOptions::of(&config.data)?)?;
     let (tokenizer, tokens) = cache::tokenizer(&corpus.utterances, &config)?;
     if args.verify {
         cache::distrust(&config)?;

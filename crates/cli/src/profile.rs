@@ -1,6 +1,6 @@
 //! Flags of `myxtts profile`.
 
-use crate::flags::{RunFlags, SimulateFlags, ThreadFlags};
+use crate::flags::{PipelineFlags, SimulateFlags, ThreadFlags};
 use std::path::PathBuf;
 
 /// Run the real training pipeline for some steps and say where the time goes. Nothing is saved.
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub run: RunFlags,
+    pub run: PipelineFlags,
     /// Steps to measure
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(8..=100_000))]
     pub num_steps: u64,

@@ -1,8 +1,9 @@
 //! Progress bars and Ctrl-C, alike in every command. Bars go to stderr; where that is no terminal, nothing is drawn.
 
-use crate::{INTERRUPTED, output, say};
+use crate::{INTERRUPTED, say};
 use anyhow::{Context, Result};
 use host::cache::Progress;
+use host::telemetry::console;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 /// A bar that counts to `total`, with rate and time left.
 pub fn bar(total: u64, name: &'static str) -> ProgressBar {
-    let bar = if output::is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(total) }.with_prefix(name);
+    let bar = if console::is_quiet() { ProgressBar::hidden() } else { ProgressBar::new(total) }.with_prefix(name);
     let template = "{prefix} {wide_bar} {pos}/{len} · {per_sec} · {eta} left · {msg}";
     bar.set_style(ProgressStyle::with_template(template).expect("a template that every command uses"));
     bar.enable_steady_tick(Duration::from_millis(200));

@@ -1,6 +1,7 @@
 //! Flags of `myxtts train`.
 
-use crate::flags::{RunFlags, ThreadFlags};
+use crate::flags::{RankFlags, RunFlags, ThreadFlags};
+use host::config::LogEvery;
 use std::path::PathBuf;
 
 /// Train a voice from a corpus. Flags win over the config file, and that over the presets.
@@ -8,6 +9,8 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     pub run: RunFlags,
+    #[command(flatten)]
+    pub ranks: RankFlags,
     /// Where checkpoints go
     #[arg(long, value_name = "DIR")]
     pub checkpoint_dir: Option<PathBuf>,
@@ -26,6 +29,12 @@ pub struct Args {
     pub tensorboard_log_dir: Option<PathBuf>,
     #[command(flatten)]
     pub threads: ThreadFlags,
+    /// Say how the run goes every so many steps (100) or so often (30s, 5m, 1h) [default: 30s where stderr is no terminal]
+    #[arg(long, value_name = "INTERVAL")]
+    pub log_every: Option<LogEvery>,
+    /// Write all that is said to this file too, at its end
+    #[arg(long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
     /// Print the outcome as JSON
     #[arg(long)]
     pub json: bool,

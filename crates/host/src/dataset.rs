@@ -5,15 +5,16 @@ use crate::cache::{self, BuildSeconds, Cache};
 use crate::config::{self, Config, Data};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::error::hinted;
-use crate::loader::{Budget, ClipLimits, Dataset, Length};
+use crate::loader::{Budget, ClipLimits, Dataset, FitReport, Length, longest};
 use crate::simulate::Hook;
 use crate::text::Tokenizer;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Datasets, tokenizer and budget of a run, and what reading its corpus brought to light.
 #[derive(Clone)]
@@ -28,8 +29,10 @@ pub struct TrainingData {
     /// Sound clips that this run's limits leave out.
     pub notes: Vec<String>,
     pub building: CacheBuild,
-    /// Sound clips that are too long or too short for this run.
-    pub refused: usize,
+    /// Folder of the features.
+    pub features: PathBuf,
+    /// What the limits of the run did to its training clips.
+    pub fit: FitReport,
     /// Those that batches hold; otherwise every step searches.
     pub durations: Option<Arc<Durations>>,
     /// Mean and deviation of log-mel values, once somebody with a device has measured them.
@@ -39,9 +42,12 @@ pub struct TrainingData {
 /// What had to be made before the run could start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CacheBuild {
-    /// Clips whose sound was made, and whose tokens alone were.
+    /// Clips whose sound was made, whose tokens alone were, and that were there.
     pub built: usize,
     pub encoded: usize,
+    pub reused: usize,
+    /// Seconds until all of them were open, building included.
+    pub open_seconds: f64,
     /// Seconds of speech in the whole corpus.
     pub audio_seconds: f64,
     pub seconds: BuildSeconds,
@@ -99,11 +105,13 @@ pub fn prepare(
             }
         }
     };
-    let mut building = CacheBuild::default();
+    let (mut building, mut features) = (CacheBuild::default(), PathBuf::new());
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
+        let began = Instant::now();
         let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, hook)?;
-        building.add(&report);
+        building.add(&report, began.elapsed());
+        features.clone_from(&report.path);
         findings.extend(report.failures.iter().map(ToString::to_string));
         Ok(cache)
     };
@@ -116,11 +124,11 @@ pub fn prepare(
         }
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
-    let (mut train, refused) = fitting(train, config, "training")?;
+    let (mut train, fit) = fitting(train, config, "training")?;
     let (mut validation, _) = fitting(validation, &config.without_augmentation(), "validation")?;
     if train.lengths().is_empty() {
         let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
-        return Err(hinted("no clip is left to train on", hint));
+        return Err(hinted(format!("no clip is left to train on: {fit}"), hint));
     }
     let durations = match data.durations {
         config::Durations::Search => None,
@@ -130,7 +138,19 @@ pub fn prepare(
     let budget = budget(data, &train, &validation, &mut notes);
     let validation = (!validation.lengths().is_empty()).then(|| Arc::new(validation));
     let (train, mel_stats) = (Arc::new(train), OnceLock::new());
-    Ok(TrainingData { train, validation, tokenizer, budget, findings, notes, building, refused, durations, mel_stats })
+    Ok(TrainingData {
+        train,
+        validation,
+        tokenizer,
+        budget,
+        findings,
+        notes,
+        building,
+        features,
+        fit,
+        durations,
+        mel_stats,
+    })
 }
 
 /// Part of a corpus that a voice is held against.
@@ -184,19 +204,32 @@ fn fitting(
     config: &Config,
     name: &str,
     notes: &mut Vec<String>,
-) -> Result<(Dataset, usize)> {
+) -> Result<(Dataset, FitReport)> {
     let (dataset, fitting) = Dataset::new(cache, tokenizer, &ClipLimits::of(config))?;
     if !fitting.is_plain() {
         notes.push(format!("{name}: {fitting}"));
     }
-    Ok((dataset, fitting.refused()))
+    Ok((dataset, fitting))
+}
+
+impl TrainingData {
+    /// Whether features were built or opened, how many, where, and how long it took.
+    pub fn features_told(&self) -> String {
+        let CacheBuild { built, encoded, reused, open_seconds, .. } = self.building;
+        let parts = [(built, "built"), (encoded, "opened with new tokens"), (reused, "opened")];
+        let parts: Vec<String> =
+            parts.iter().filter(|(clips, _)| *clips > 0).map(|(clips, what)| format!("{clips} {what}")).collect();
+        format!("features: {} in {open_seconds:.2} s: {}", parts.join(", "), self.features.display())
+    }
 }
 
 impl CacheBuild {
-    fn add(&mut self, report: &cache::CacheReport) {
+    fn add(&mut self, report: &cache::CacheReport, open: Duration) {
         let cache::BuildSeconds { wall, read, sound, text } = report.work;
         self.built += report.built;
         self.encoded += report.encoded;
+        self.reused += report.reused;
+        self.open_seconds += open.as_secs_f64();
         self.audio_seconds += report.seconds;
         let total = &mut self.seconds;
         *total = BuildSeconds {
@@ -218,11 +251,14 @@ fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Re
 
 /// One budget for training and validation, so that shapes never change.
 fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<String>) -> Budget {
+    let lengths = [train.lengths(), validation.lengths()].concat();
     if data.pad_to_fixed_length {
-        let max = Length { frames: data.max_mel_frames, tokens: data.max_text_length };
+        // A limit of characters says nothing of tokens: a slot has as many as the longest text. Clips that may be spoken
+        // slower need more frames than the limit.
+        let Length { frames, tokens } = longest(&lengths);
+        let max = Length { frames: frames.max(data.max_mel_frames), tokens };
         return Budget::padded(data.batch_size.min(train.lengths().len()), max);
     }
-    let lengths = [train.lengths(), validation.lengths()].concat();
     let Some(frames) = data.frame_budget else { return Budget::packed(&lengths, data.batch_size) };
     let budget = Budget::of_frames(&lengths, frames);
     if budget.frames != frames {

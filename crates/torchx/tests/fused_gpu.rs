@@ -4,6 +4,7 @@
 mod cases;
 
 use cases::{Case, Way};
+use std::io::Write;
 use tch::{Device, Kind, Tensor};
 use torchx::{Error, Graph, cuda};
 
@@ -16,7 +17,7 @@ const WIDTHS: [i64; 4] = [256, 320, 640, 64];
 /// Runs `test` for every operation, kind and width, with inputs on the CPU and a gradient that is zero in gaps.
 fn each(test: impl Fn(&Case, &[Tensor], &Tensor, Kind)) {
     if let Err(reason) = cuda::load() {
-        println!("skipped: no GPU: {reason}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
         return;
     }
     tch::manual_seed(5);

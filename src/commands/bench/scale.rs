@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    in_ranks(args.run.resolve(Overrides::default())?, |config, ranks| {
+    let mut flags = Overrides::default();
+    args.ranks.set(&mut flags);
+    in_ranks(args.run.resolve(flags)?, |config, ranks| {
         let timeout = Duration::from_secs_f64(config.training.rank_timeout);
         let ranks = ranks.map_or_else(|| Ranks::alone(timeout).map(Arc::new), |ranks| Ok(ranks.clone()))?;
         let stand = BenchSetup::with_config(config, Delays::default())?;

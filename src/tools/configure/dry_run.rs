@@ -73,7 +73,7 @@ pub struct HostLimit {
 impl HostLimit {
     /// Most of what is available now, together with what this process has.
     pub fn of_this_machine() -> Option<Self> {
-        let free = host::tools::devices::survey().cpu.memory_available_bytes?;
+        let free = host::machine::available_bytes()?;
         Some(HostLimit { mib: 0.8 * mib(free) + peak_host_mib().unwrap_or(0.0) })
     }
 }

@@ -1,6 +1,8 @@
 //! GPUs: driver, links, the paths between them, who else is there, and how far the process is from them.
 
+use crate::tools::verdict::SHARED;
 use host::machine::{MIB, cpu_list, own_cpus};
+use host::telemetry::gpu_processes::OtherProcesses;
 use host::tools::devices::{self, Gpu, Survey};
 use host::tools::report::{Finding, Section};
 use nvml_wrapper::Nvml;
@@ -134,8 +136,9 @@ fn shared(programs: &OtherPrograms, name: &str) -> Option<Finding> {
             "{name} was in use before this run: {} other programs with {} MiB, {} % busy",
             programs.processes, programs.mib, programs.utilisation_percent
         );
-        let cost = f64::from(programs.utilisation_percent) / 100.0;
-        Finding::warning("gpu-shared", cost, fact, "stop them, or choose another GPU with --data-gpu and --model-gpu")
+        let busy_before = f64::from(programs.utilisation_percent) / 100.0;
+        let cost = OtherProcesses { busy_before, ..OtherProcesses::default() }.cost();
+        Finding::warning(SHARED, cost, fact, "stop them, or choose another GPU with --data-gpu and --model-gpu")
     })
 }
 

@@ -8,6 +8,7 @@ pub use host_load::{DiskSpeed, look_at_disk, look_at_host};
 
 use super::measure::RunMeasurement;
 use super::profile;
+use super::verdict::SHARED;
 use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::{Value, json};
 
@@ -28,7 +29,9 @@ pub fn report(
     };
     report.sections.extend(disk.map(|disk| disk_section(&disk, measured)));
     if let Some(measured) = measured {
-        report.sections.extend(profile::sections(measured));
+        let shared: Vec<Finding> =
+            report.findings().into_iter().filter(|finding| finding.code == SHARED).cloned().collect();
+        report.sections.extend(profile::sections(measured, &shared));
         report.figures["run"] = serde_json::to_value(measured).unwrap_or(Value::Null);
     }
     report.figures["disk"] = json!(disk);

@@ -7,6 +7,7 @@ use crate::run::RunContext;
 use host::machine::mib;
 use host::telemetry::Spread;
 use host::telemetry::gpu::GpuReading;
+use host::telemetry::gpu_processes::OtherProcesses;
 use serde::Serialize;
 use tch::Device;
 use torchx::activity::Activity;
@@ -49,6 +50,8 @@ pub struct DeviceUse {
     pub sm_mhz: Spread,
     pub temperature_celsius: Spread,
     pub throttle: Vec<&'static str>,
+    /// Other programs on it; absent where the driver does not tell.
+    pub others: Option<OtherProcesses>,
 }
 
 /// The model's device first; one where both roles share it.
@@ -91,6 +94,7 @@ pub(super) fn devices(
             sm_mhz: reading.sm_mhz,
             temperature_celsius: reading.temperature_celsius,
             throttle: reading.throttle,
+            others: reading.others,
         }
     };
     parts.into_iter().map(device).collect()

@@ -11,7 +11,7 @@ pub use times::{LoaderTimes, Steadiness};
 
 use super::timeline::Timeline;
 use crate::feed::name;
-use crate::run::{RunContext, ring_slots};
+use crate::run::{RunContext, activations, ring_slots};
 use crate::train::{MemoryMonitor, StageTimes};
 use anyhow::Result;
 use host::config::Config;
@@ -81,6 +81,8 @@ pub struct RunSettings {
     pub graphs: bool,
     /// LibTorch takes only kernels whose result is the same each time, which may be slower.
     pub deterministic_kernels: bool,
+    /// Format of the activations.
+    pub activations: &'static str,
     pub accumulate: u64,
     pub route: String,
 }
@@ -190,6 +192,7 @@ impl RunSettings {
             padded: data.budget.padded,
             graphs: training.enable_xla && roles.model.is_cuda(),
             deterministic_kernels: torchx::is_deterministic(),
+            activations: activations(training, roles.model),
             accumulate: training.gradient_accumulation_steps,
             route,
         }
@@ -202,7 +205,7 @@ impl CorpusCounts {
         CorpusCounts {
             clips: data.train.lengths().len(),
             held_out: data.validation.as_ref().map_or(0, |set| set.lengths().len()),
-            refused: data.refused,
+            refused: data.fit.refused(),
             damaged: data.findings.len(),
             hours: data.train.seconds(context.config.data.sample_rate) / 3600.0,
         }

@@ -3,7 +3,7 @@
 use super::super::measure::{DeviceUse, RunMeasurement};
 use super::shares::{ms, percent};
 use super::starving::STARVED;
-use host::tools::report::Finding;
+use host::tools::report::{Finding, counted};
 
 /// Share of the time that the model device stands idle because nobody asks for the next batch.
 const GAP: f64 = 0.10;
@@ -11,6 +11,8 @@ const GAP: f64 = 0.10;
 const MODEL_BUSY: f64 = 0.70;
 /// Coefficient of variation of the step alone.
 pub const CV: f64 = 0.30;
+/// Code of the finding that other programs are on the GPU.
+pub const SHARED: &str = "gpu-shared";
 /// Steps of more than one and a half times the median that make a habit of it.
 const LONG_STEPS: usize = 3;
 /// Fewer steps say nothing about steadiness.
@@ -79,6 +81,25 @@ pub fn jitter(measured: &RunMeasurement) -> Option<Finding> {
         let advice = "batches are alike, so something else uses the model device: `myxtts diagnose` looks for it";
         Finding::problem("jittery-steps", cost, fact, advice)
     })
+}
+
+/// Other programs are on the model's card, and kernels take turns.
+pub fn shared(measured: &RunMeasurement) -> Option<Finding> {
+    let device = measured.devices.iter().find(|device| device.roles.contains("model"))?;
+    let others = device.others.filter(|others| others.processes > 0)?;
+    let fact = format!(
+        "{} is shared with {}, which hold {} MiB and kept it busy {} of the time before this run",
+        device.name,
+        counted(others.processes, "other program"),
+        others.mib,
+        percent(others.busy_before)
+    );
+    Some(Finding::warning(
+        SHARED,
+        others.cost(),
+        fact,
+        "stop them, or choose another GPU with --data-gpu and --model-gpu",
+    ))
 }
 
 /// A card at its power cap does what it can; for any other reason it should not be slowed.

@@ -15,6 +15,8 @@ mod starving;
 #[cfg(test)]
 mod tests;
 
+pub use device::SHARED;
+
 use super::measure::RunMeasurement;
 use crate::train::OutOfMemory;
 use host::error::Explained;
@@ -36,6 +38,7 @@ pub fn verdict(measured: &RunMeasurement) -> Vec<Finding> {
     found.extend(corpus::left_out(measured));
     found.extend(corpus::nothing_held_out(measured));
     found.extend(corpus::cold_cache(measured));
+    found.extend(device::shared(measured));
     found.extend(device::throttled(measured));
     found.extend(device::memory_tight(measured));
     found.extend(unexplained(measured, &found));

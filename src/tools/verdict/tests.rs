@@ -5,6 +5,7 @@ use crate::train::MemoryMonitor;
 use host::config::Config;
 use host::telemetry::Spread;
 use host::telemetry::cpu::HostLoad;
+use host::telemetry::gpu_processes::OtherProcesses;
 use tch::{Device, TchError};
 
 fn spread(ms: f64) -> Spread {
@@ -87,6 +88,18 @@ fn gpus_are_told_from_their_kernels_clocks_and_memory() {
     assert_eq!(codes(&measured), ["throttled", "memory-tight"]);
     measured.devices[0] = DeviceUse { throttle: vec!["power cap"], ..DeviceUse::default() };
     assert!(codes(&measured).is_empty(), "a card at its power cap does what it can");
+}
+
+#[test]
+fn a_card_that_others_use_is_the_bottleneck_and_training_is_not() {
+    let mut measured = good();
+    let others = OtherProcesses { processes: 1, mib: 900, busy_before: 0.9 };
+    measured.devices = vec![DeviceUse { roles: "data and model".into(), others: Some(others), ..DeviceUse::default() }];
+    assert_eq!(codes(&measured), ["gpu-shared"]);
+    let said = bottleneck(&measured, &verdict(&measured));
+    assert_eq!(said, "bottleneck: gpu-shared (47 % of the time)");
+    measured.devices[0].others = Some(OtherProcesses::default());
+    assert!(codes(&measured).is_empty(), "nobody else is there");
 }
 
 #[test]

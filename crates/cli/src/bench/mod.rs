@@ -17,6 +17,7 @@ impl Args {
     pub fn threads(&self) -> ThreadFlags {
         match &self.what {
             What::Pipeline(args) => args.threads,
+            What::Scale(args) => args.threads,
             What::Synth(args) => args.threads,
         }
     }

@@ -1,11 +1,11 @@
 //! Flags of `myxtts bench pipeline`.
 
-use crate::flags::{RunFlags, ThreadFlags};
+use crate::flags::{PipelineFlags, ThreadFlags};
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub run: RunFlags,
+    pub run: PipelineFlags,
     /// Steps to measure
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=100_000))]
     pub num_steps: u64,

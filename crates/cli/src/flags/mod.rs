@@ -1,16 +1,20 @@
 //! Flags that several commands have in common.
 
+mod corpus;
 mod flow;
 mod layout;
+mod ranks;
 mod run;
 mod simulate;
 mod threads;
 mod tune;
 mod voice;
 
+pub use corpus::CorpusFlags;
 pub use flow::FlowFlags;
 pub use layout::Layout;
-pub use run::{DataFlags, RunFlags};
+pub use ranks::RankFlags;
+pub use run::{DataFlags, PipelineFlags, RunFlags};
 pub use simulate::SimulateFlags;
 pub use threads::ThreadFlags;
 pub use tune::TuneFlags;

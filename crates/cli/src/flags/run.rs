@@ -1,5 +1,7 @@
-//! The flags of every command that trains or runs the training pipeline. They win over the config file, and that over
-//! the presets.
+//! The flags of every command that trains, or runs the training pipeline to measure it. They win over the config file,
+//! and that over the presets.
+//!
+//! A group is what one piece of code obeys: a flag that some of its commands cannot obey belongs into a smaller one.
 
 use super::layout::Layout;
 use anyhow::Result;
@@ -30,8 +32,8 @@ pub struct DataFlags {
     /// Threads that assemble batches
     #[arg(long, value_name = "N", help_heading = "Batches")]
     num_workers: Option<usize>,
-    /// Clips with more text are refused, cropped or split: see --long-clips
-    #[arg(long, value_name = "TOKENS", help_heading = "Batches")]
+    /// Clips with more text, in characters, are refused, cropped or split: see --long-clips
+    #[arg(long, value_name = "CHARACTERS", help_heading = "Batches")]
     max_text_length: Option<usize>,
     /// Clips with more sound: the same
     #[arg(long, value_name = "FRAMES", help_heading = "Batches")]
@@ -41,23 +43,31 @@ pub struct DataFlags {
     long_clips: Option<LongClips>,
 }
 
+/// A whole training: what runs, and for how long.
 #[derive(clap::Args)]
 pub struct RunFlags {
     #[command(flatten)]
-    data: DataFlags,
-
+    pipeline: PipelineFlags,
     /// Passes over the corpus
     #[arg(long, value_name = "N", help_heading = "Training")]
     epochs: Option<u64>,
     /// Stop after this many steps
     #[arg(long, value_name = "N", help_heading = "Training")]
     steps: Option<u64>,
-    /// Preset of the network's dimensions
-    #[arg(long, value_name = "SIZE", help_heading = "Training")]
-    model_size: Option<Size>,
     /// Peak learning rate
     #[arg(long, value_name = "RATE", help_heading = "Training")]
     pub lr: Option<f64>,
+}
+
+/// The pipeline of a training, whether it is trained with or measured.
+#[derive(clap::Args)]
+pub struct PipelineFlags {
+    #[command(flatten)]
+    data: DataFlags,
+
+    /// Preset of the network's dimensions
+    #[arg(long, value_name = "SIZE", help_heading = "Training")]
+    model_size: Option<Size>,
     /// Batches whose gradients make one step
     #[arg(long, value_name = "N", help_heading = "Training")]
     grad_accum: Option<u64>,
@@ -80,12 +90,6 @@ pub struct RunFlags {
     /// GPU that trains; several, as 0,1,2, train side by side
     #[arg(long, value_name = "N[,N…]", help_heading = "Devices")]
     model_gpu: Option<GpuList>,
-    /// Processes that train side by side on this machine [default: one for each GPU of --model-gpu]
-    #[arg(long, value_name = "N", help_heading = "Devices")]
-    ranks: Option<usize>,
-    /// Seconds until a rank that does not answer ends the run
-    #[arg(long, value_name = "SECONDS", help_heading = "Devices")]
-    rank_timeout: Option<f64>,
     /// Hard memory caps on the GPUs: those below, or a third and two thirds of what is free
     #[arg(long, help_heading = "Devices")]
     enable_memory_isolation: bool,
@@ -99,7 +103,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "SECONDS", help_heading = "Devices")]
     model_start_delay: Option<f64>,
 
-    /// Batches that wait on the model device
+    /// Batches that wait on the model device, as many as fit
     #[arg(long, value_name = "N", help_heading = "Batches")]
     buffer_size: Option<usize>,
     /// Batches that wait in host memory
@@ -133,12 +137,28 @@ impl DataFlags {
 impl RunFlags {
     /// Settings of the run; `flags` is what the command itself sets.
     pub fn resolve(&self, flags: Overrides) -> Result<Config> {
-        Ok(Config::resolve(self.data.config.as_deref(), self.over(flags))?)
+        self.pipeline.resolve(self.over(flags))
     }
 
     /// Settings of the run, or everything that is wrong with them.
     pub fn resolve_or_list(&self) -> Result<Config, Vec<config::Error>> {
-        Config::resolve_or_list(self.data.config.as_deref(), self.over(Overrides::default()))
+        let PipelineFlags { data, .. } = &self.pipeline;
+        Config::resolve_or_list(data.config.as_deref(), self.pipeline.over(self.over(Overrides::default())))
+    }
+
+    fn over(&self, mut flags: Overrides) -> Overrides {
+        flags
+            .set("training.epochs", self.epochs)
+            .set("training.steps", self.steps)
+            .set("training.learning_rate", self.lr);
+        flags
+    }
+}
+
+impl PipelineFlags {
+    /// Settings of the pipeline; `flags` is what the command itself sets.
+    pub fn resolve(&self, flags: Overrides) -> Result<Config> {
+        Ok(Config::resolve(self.data.config.as_deref(), self.over(flags))?)
     }
 
     fn over(&self, mut flags: Overrides) -> Overrides {
@@ -153,9 +173,6 @@ impl RunFlags {
             .set("data.pad_to_fixed_length", padded)
             .set("data.durations", self.durations)
             .set("model.size", self.model_size)
-            .set("training.epochs", self.epochs)
-            .set("training.steps", self.steps)
-            .set("training.learning_rate", self.lr)
             .set("training.gradient_accumulation_steps", self.grad_accum)
             .set("training.mixed_precision", self.mixed_precision)
             .set("training.optimization_level", self.optimization_level)
@@ -163,8 +180,6 @@ impl RunFlags {
             .set("training.device", self.device.as_ref())
             .set("training.data_gpu", self.data_gpu)
             .set("training.model_gpu", self.model_gpu.as_ref())
-            .set("training.ranks", self.ranks)
-            .set("training.rank_timeout", self.rank_timeout)
             .set("training.enable_memory_isolation", self.enable_memory_isolation.then_some(true))
             .set("training.data_gpu_memory", self.data_gpu_memory.as_ref())
             .set("training.model_gpu_memory", self.model_gpu_memory.as_ref())

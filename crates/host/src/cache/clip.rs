@@ -28,6 +28,8 @@ pub struct Cache {
     files: Arc<Files>,
     /// Rows of the table, in its order: all that have features, or a part of them.
     rows: Vec<u32>,
+    /// Characters of the text of every row of the table, as the corpus has it. Counted, not kept: it takes less time.
+    characters: Arc<[u32]>,
     form: AudioForm,
     /// What relative paths of recordings start from.
     base: PathBuf,
@@ -66,7 +68,9 @@ impl Cache {
         let checked = (0..table.len()).map(|_| AtomicBool::new(false)).collect();
         table.touch();
         let files = Arc::new(Files { table, shards, checked, all_current: AtomicBool::new(false) });
-        Some(Cache { files, rows, form: job.form, base: job.base.clone() })
+        // The table that has the identity of these utterances has a row for each, in their order.
+        let characters = job.utterances.iter().map(|utterance| utterance.text.chars().count() as u32).collect();
+        Some(Cache { files, rows, characters, form: job.form, base: job.base.clone() })
     }
 
     pub fn len(&self) -> usize {
@@ -139,7 +143,12 @@ impl Cache {
         self.form.n_mels.unwrap_or(self.form.hop_samples)
     }
 
-    /// Length of a clip's text, without touching it.
+    /// Characters of a clip's text, as the corpus has it.
+    pub fn characters(&self, index: usize) -> usize {
+        self.characters[self.rows[index] as usize] as usize
+    }
+
+    /// Tokens of a clip's text, without touching them.
     pub fn tokens(&self, index: usize) -> usize {
         self.files.table.token_count(self.rows[index] as usize)
     }

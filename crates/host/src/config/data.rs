@@ -32,7 +32,7 @@ choices! {
 choices! {
     /// What stands for a text: its characters, or the IPA phonemes that `espeak-ng` reads from it.
     pub enum TokenizerKind {
-        /// Phonemes where `espeak-ng` is installed and reads every language of the corpus, else characters
+        /// Phonemes where `espeak-ng` is installed, characters for languages that it cannot read
         #[default]
         Auto,
         Characters,
@@ -93,7 +93,7 @@ section! {
         val_split: f64 = share(0.05, given.get("train_split")), in 0.0..1.0;
         /// language of utterances whose metadata names none: a code such as en, or auto to detect it
         language: String = "auto".into(), in Accepts::Text(is_language_or_auto, LANGUAGE);
-        /// characters, phonemes (IPA by espeak-ng), or auto: phonemes where espeak-ng is installed
+        /// characters, phonemes (IPA by espeak-ng), or auto: phonemes for languages that an installed espeak-ng reads
         tokenizer: TokenizerKind;
         /// sample rate in Hz; recordings are resampled to it
         sample_rate: u32 = 22_050, in 8_000..=192_000;
@@ -115,9 +115,8 @@ section! {
         batch_size: usize = 32, in 1..=8_192;
         /// mel frames of a batch; null is batch_size times the mean length
         frame_budget: Option<usize>, in 64..=10_000_000;
-        /// longest text, in tokens: one for each letter, two for each phoneme
-        // The language tag takes one place, so a text needs two.
-        max_text_length: usize = 400, in 2..=100_000;
+        /// longest text, in characters as the metadata have it, whatever the tokenizer makes of them
+        max_text_length: usize = 400, in 1..=100_000;
         /// longest recording, in frames of hop_length samples
         max_mel_frames: usize = 800, in 16..=100_000;
         /// what becomes of longer clips: refuse, split (at pauses) or crop (the first such piece)
@@ -144,8 +143,8 @@ section! {
         prefetch_to_gpu: bool = true;
         /// keep pipeline_buffer_size batches on the model device instead of one
         enhanced_gpu_prefetch: bool = true;
-        /// batches on the model device: one trains, one is in transfer, one is being prepared
-        pipeline_buffer_size: usize = 3, in 1..=64, flag "--buffer-size";
+        /// batches on the model device: one trains, one is in transfer, one is being prepared; as many as fit
+        pipeline_buffer_size: usize = 3, in 1..=1_000_000, flag "--buffer-size";
         /// copy from pinned memory on a stream of its own
         optimize_cpu_gpu_overlap: bool = true;
     }

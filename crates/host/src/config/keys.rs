@@ -59,6 +59,17 @@ fn whole(value: &Value) -> Value {
     real.map_or_else(|| value.clone(), |x| Value::from(x as u64))
 }
 
+/// Switches of other trainers for what this one always does, and what that is. `true` is taken, and sets nothing.
+pub(super) const ALWAYS_ON: [(&str, &str); 2] = [
+    ("enable_parallel_batch", "batches are always assembled in parallel, by `num_workers` threads"),
+    ("enable_map_fusion", "features are always made by one fused kernel"),
+];
+
+/// What is always done, where `name` is a switch for it.
+pub(super) fn always_on(name: &str) -> Option<&'static str> {
+    ALWAYS_ON.iter().find(|(known, _)| *known == name).map(|(_, why)| *why)
+}
+
 /// The key of this name or alias and the section it lives in.
 pub(super) fn find(name: &str) -> Option<(&'static str, &'static Key)> {
     let mut all = SECTIONS.iter().flat_map(|(section, keys)| keys.iter().map(|key| (*section, key)));

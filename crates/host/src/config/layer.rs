@@ -53,6 +53,9 @@ impl Layer {
 
     fn add(&mut self, section: &str, pair: Pair, path: &Path) -> Result<(), Error> {
         let origin = Origin::line(path, pair.line);
+        if let Some(why) = keys::always_on(&pair.key) {
+            return always_on(&pair.key, why, &pair.value.into_value()).map_err(|wrong| Error::invalid(origin, wrong));
+        }
         let Some((_, key)) = keys::find(&pair.key) else {
             let fact = format!("unknown key `{}` in `{section}`", pair.key);
             return Err(Error::invalid(origin, Wrong::new(fact, keys::suggest_key(&pair.key))));
@@ -148,6 +151,15 @@ fn stray(name: &str, origin: Origin) -> Error {
     Error::invalid(origin, wrong)
 }
 
+/// A switch that is always on may be switched on.
+fn always_on(name: &str, why: &str, value: &Value) -> Result<(), Wrong> {
+    match value {
+        Value::Bool(true) => Ok(()),
+        Value::Bool(false) => Err(Wrong::new(format!("`{name}` cannot be switched off: {why}"), "leave it out")),
+        other => Err(Wrong::accepted(format!("`{name}` is {}", show(other)), "true")),
+    }
+}
+
 fn contradiction(given: Given, other: &Given) -> Error {
     let (new, old) = (show(&given.value), show(&other.value));
     let fact = format!("`{}` is {new}, but `{}` at {} is {old}", given.written, other.written, other.origin);
@@ -183,6 +195,16 @@ mod tests {
         let layer = parse("data:\n  enable_graphs: true\n  lr: 1e-4\nmodel:\n  learning_rate: 0.0001\n").unwrap();
         assert_eq!(layer.get("enable_xla"), Some(true));
         assert_eq!(layer.get("learning_rate"), Some(1e-4));
+    }
+
+    #[test]
+    fn what_is_always_on_may_be_switched_on_and_not_off() {
+        let layer = parse("data:\n  enable_parallel_batch: true\ntraining:\n  enable_map_fusion: true\n").unwrap();
+        assert!(layer.given.is_empty());
+        let off = message("data:\n  enable_map_fusion: false\n");
+        let why = "features are always made by one fused kernel; leave it out";
+        assert_eq!(off, format!("a.yaml:2: `enable_map_fusion` cannot be switched off: {why}"));
+        assert!(message("data: {enable_parallel_batch: 3}").ends_with("`enable_parallel_batch` is 3; accepted: true"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use memory_cap::MemoryCap;
 pub use model::{GAP, Model, Size};
 pub use reference::{defaults, reference};
 pub use training::{
-    AllReducePrecision, Collectives, DataDevice, GpuList, OptimizationLevel, Precision, Schedule, Training,
+    AllReducePrecision, Collectives, DataDevice, GpuList, LogEvery, OptimizationLevel, Precision, Schedule, Training,
 };
 
 use layer::Layer;

@@ -13,7 +13,10 @@ choices! {
     pub enum Size {
         Tiny,
         Small,
+        /// Also called base
         #[default]
+        #[serde(alias = "base")]
+        #[value(alias = "base")]
         Normal,
         Big,
     }

@@ -1,7 +1,7 @@
 //! Every key on one page: as Markdown for docs/, and as the config that says what a run without one uses.
 
 use super::Config;
-use super::keys::{Key, SECTIONS};
+use super::keys::{ALWAYS_ON, Key, SECTIONS};
 use serde_json::Value;
 
 const MARKDOWN_HEAD: &str = "\
@@ -26,6 +26,12 @@ const YAML_HEAD: &str = "\
 pub fn reference() -> String {
     let section = |name: &str| format!("\n## {name}\n\n| key | default | accepted | meaning |\n|---|---|---|---|\n");
     page(MARKDOWN_HEAD, section, row)
+        + "\n## Always on\n\nSwitches of other trainers that may be `true` and change nothing:\n\n"
+        + &always_on()
+}
+
+fn always_on() -> String {
+    ALWAYS_ON.iter().map(|(name, why)| format!("- `{name}`: {why}\n")).collect()
 }
 
 /// Every key with its default and its meaning, as a config: `configs/default.yaml`.

@@ -120,13 +120,16 @@ const OLDER: &str = "
 model:
   sample_rate: 22050
   n_mels: 80
-  max_text_length: 180
+  max_text_length: 200
   enable_gradient_checkpointing: true
+  size: base
 data:
+  enable_parallel_batch: true
+  enable_map_fusion: true
   batch_size: 56
   num_workers: 18
   prefetch_buffer_size: 12
-  pipeline_buffer_size: 4
+  pipeline_buffer_size: 100
   use_tf_native_loading: true
   prefetch_to_gpu: true
   enhanced_gpu_prefetch: true
@@ -157,7 +160,7 @@ training:
 fn a_config_of_an_older_trainer_loads_unchanged() {
     for text in [OLDER, &OLDER.replace("use_tf_native", "use_native").replace("enable_graphs", "enable_xla")] {
         let Config { model, training, data } = parse(text);
-        assert!(model.enable_gradient_checkpointing);
+        assert!(model.enable_gradient_checkpointing && model.size == Size::Normal);
         assert_eq!((training.mixed_precision, training.enable_xla), (false, true));
         assert_eq!((training.data_gpu, training.model_start_delay), (Some(0), 1.5));
         assert_eq!(training.model_gpu, Some(1.into()));
@@ -165,7 +168,7 @@ fn a_config_of_an_older_trainer_loads_unchanged() {
         assert_eq!((training.save_step, training.val_step), (5000, 1000));
         assert_eq!(training.checkpoint_dir, Path::new("./checkpointsmain"));
         assert_eq!((data.batch_size, data.num_workers, data.prefetch_buffer_size), (56, Some(18), Some(12)));
-        assert_eq!((data.pipeline_buffer_size, data.max_text_length, data.max_mel_frames), (4, 180, 700));
+        assert_eq!((data.pipeline_buffer_size, data.max_text_length, data.max_mel_frames), (100, 200, 700));
         assert!(data.use_native_loading && data.pad_to_fixed_length && !data.trim_silence);
     }
 }

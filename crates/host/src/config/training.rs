@@ -1,11 +1,13 @@
 //! The `training` section: optimisation, devices, and what is written when.
 
-use super::accept::{Accepts, above};
+use super::accept::{Accepts, Setting, above};
 use super::layer::Layer;
 use super::memory_cap::MemoryCap;
 use super::model::by_size;
 use super::section::{choices, section};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 choices! {
     /// How the learning rate goes on after the warm-up.
@@ -195,9 +197,9 @@ section! {
         warmup_steps: u64 = 500, in 0..=10_000_000;
         /// weight decay of AdamW
         weight_decay: f64 = 0.01, in 0.0..=1.0;
-        /// decay of AdamW's mean gradient
+        /// decay of AdamW's mean gradient; a vocoder has vocoder_beta1
         beta1: f64 = 0.9, in 0.0..1.0;
-        /// decay of AdamW's mean squared gradient
+        /// decay of AdamW's mean squared gradient; a vocoder has vocoder_beta2
         beta2: f64 = 0.98, in 0.0..1.0;
         /// gradients longer than this are shortened to it
         gradient_clip_norm: f64 = 1.0, in above(0.0, 1_000_000.0);
@@ -207,6 +209,10 @@ section! {
         gradient_accumulation_steps: u64 = 1, in 1..=1_024, also "gradient_accumulation", flag "--grad-accum";
         /// steps between figures; a reading is copied in passing, no step waits for it
         log_step: u64 = 10, in 1..=1_000_000_000;
+        /// steps (100) or time (30s, 5m, 1h) between lines about the run; null is 30s where no terminal shows a bar
+        log_every: Option<LogEvery>;
+        /// file that gets everything a run says, at its end; null is none
+        log_file: Option<PathBuf>;
         /// steps between validations
         val_step: u64 = 500, in 1..=1_000_000_000;
         /// steps between checkpoints
@@ -243,10 +249,64 @@ section! {
         model_start_delay: f64 = 2.0, in 0.0..=3_600.0;
         /// learning rate of the vocoder and of its discriminators
         vocoder_learning_rate: f64 = 5e-4, in above(0.0, 1.0);
+        /// decay of the mean gradient of the vocoder and of its discriminators
+        // Those of the program of Vocos.
+        vocoder_beta1: f64 = 0.8, in 0.0..1.0;
+        /// decay of the mean squared gradient of the vocoder and of its discriminators
+        vocoder_beta2: f64 = 0.9, in 0.0..1.0;
         /// frames of each stretch of speech that the vocoder trains on
         vocoder_segment_frames: i64 = 64, in 16..=8_192;
         /// weight of the distance of mel frames, against the losses by discriminators
         vocoder_mel_weight: f64 = 45.0, in above(0.0, 1_000_000.0);
+    }
+}
+
+/// How often a run says how it goes. Written as `100`, in steps, or as `30s`, `5m` or `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value", into = "serde_json::Value")]
+pub enum LogEvery {
+    Steps(u64),
+    Seconds(u64),
+}
+
+impl LogEvery {
+    /// What a run does that was not told.
+    pub const USUAL: LogEvery = LogEvery::Seconds(30);
+}
+
+impl Setting for LogEvery {
+    fn accepts() -> Accepts {
+        Accepts::Any("a number of steps, or a time such as 30s, 5m or 1h")
+    }
+}
+
+impl FromStr for LogEvery {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number =
+            |digits: &str| digits.trim_end().parse().ok().filter(|number| (1..=1_000_000_000).contains(number));
+        let seconds = |unit: char, each: u64| Some(Self::Seconds(number(text.strip_suffix(unit)?)? * each));
+        let steps = || number(text).map(Self::Steps);
+        let taken = steps().or_else(|| seconds('s', 1)).or_else(|| seconds('m', 60)).or_else(|| seconds('h', 3600));
+        taken.ok_or_else(|| format!("`{text}` is neither a number of steps nor a time such as 30s, 5m or 1h"))
+    }
+}
+
+impl TryFrom<serde_json::Value> for LogEvery {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        value.as_str().map_or_else(|| value.to_string(), String::from).parse()
+    }
+}
+
+impl From<LogEvery> for serde_json::Value {
+    fn from(every: LogEvery) -> Self {
+        match every {
+            LogEvery::Steps(steps) => steps.into(),
+            LogEvery::Seconds(seconds) => format!("{seconds}s").into(),
+        }
     }
 }
 
@@ -277,6 +337,14 @@ mod tests {
         assert_eq!(read("\"0,5\"").unwrap().0, [0, 5]);
         assert_eq!(serde_json::to_string(&read("[7]").unwrap()).unwrap(), "7");
         assert!(read("[]").is_err() && read("64").is_err());
+    }
+
+    #[test]
+    fn lines_come_by_steps_or_by_time() {
+        let read = |text: &str| text.parse::<LogEvery>().ok();
+        assert_eq!(read("100"), Some(LogEvery::Steps(100)));
+        assert_eq!([read("30s"), read("5m"), read("1h")], [30, 300, 3600].map(|s| Some(LogEvery::Seconds(s))));
+        assert_eq!(["0", "", "s", "0s", "-1", "1.5m", "5 days"].map(read), [None; 7]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::batch::{BatchTiming, HostBatch};
 use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
+use super::fit_report::FitReport;
 use super::layout::{Budget, Length, Span};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
@@ -16,7 +17,6 @@ use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::any::Any;
 use std::collections::HashSet;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,7 +26,9 @@ use xxhash_rust::xxh3::Xxh3;
 /// What a run takes of its clips.
 #[derive(Clone, Copy, Debug)]
 pub struct ClipLimits {
-    pub max: Length,
+    pub max_frames: usize,
+    /// Of the text, as the corpus has it.
+    pub max_characters: usize,
     pub long_clips: LongClips,
     /// Utterances are spoken faster or slower by at most this share.
     pub speed: f64,
@@ -35,88 +37,11 @@ pub struct ClipLimits {
 impl ClipLimits {
     pub fn of(config: &Config) -> Self {
         ClipLimits {
-            max: Length { frames: config.data.max_mel_frames, tokens: config.data.max_text_length },
+            max_frames: config.data.max_mel_frames,
+            max_characters: config.data.max_text_length,
             long_clips: config.data.long_clips,
             speed: config.data.augment_speed,
         }
-    }
-}
-
-/// What the limits did to the clips of a run. Reported, never silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FitReport {
-    pub max: Length,
-    pub long_clips: LongClips,
-    /// Left out, by reason.
-    pub too_many_frames: usize,
-    pub too_many_tokens: usize,
-    /// Monotonic alignment gives every token at least one frame.
-    pub fewer_frames_than_tokens: usize,
-    /// Too long, and their text has no place to cut that leaves each piece sound enough.
-    pub uncuttable: usize,
-    /// Clips of which the first piece alone is used.
-    pub cropped: usize,
-    /// Clips in pieces, and how many these are.
-    pub split: usize,
-    pub pieces: usize,
-}
-
-impl FitReport {
-    fn new(limits: &ClipLimits) -> Self {
-        FitReport {
-            max: limits.max,
-            long_clips: limits.long_clips,
-            too_many_frames: 0,
-            too_many_tokens: 0,
-            fewer_frames_than_tokens: 0,
-            uncuttable: 0,
-            cropped: 0,
-            split: 0,
-            pieces: 0,
-        }
-    }
-
-    pub fn refused(&self) -> usize {
-        self.too_many_frames + self.too_many_tokens + self.fewer_frames_than_tokens + self.uncuttable
-    }
-
-    /// Nothing to report.
-    pub fn is_plain(&self) -> bool {
-        self.refused() + self.cropped + self.split == 0
-    }
-
-    fn refuse(&mut self, length: Length) {
-        let (long, wordy) = (length.frames > self.max.frames, length.tokens > self.max.tokens);
-        let count = match self.long_clips {
-            LongClips::Crop | LongClips::Split if long || wordy => &mut self.uncuttable,
-            _ if long => &mut self.too_many_frames,
-            _ if wordy => &mut self.too_many_tokens,
-            _ => &mut self.fewer_frames_than_tokens,
-        };
-        *count += 1;
-    }
-}
-
-impl fmt::Display for FitReport {
-    /// "3 clips left out: 2 above max_mel_frames 800, …; 4 cropped to …".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Length { frames, tokens } = self.max;
-        let limits = format!("max_mel_frames {frames} and max_text_length {tokens}");
-        let refused = [
-            (self.too_many_frames, format!("above max_mel_frames {frames}")),
-            (self.too_many_tokens, format!("above max_text_length {tokens}")),
-            (self.uncuttable, format!("above {limits} with no place to cut")),
-            (self.fewer_frames_than_tokens, "with less sound than text".into()),
-        ];
-        let reasons: Vec<String> =
-            refused.iter().filter(|(count, _)| *count > 0).map(|(count, reason)| format!("{count} {reason}")).collect();
-        let parts = [
-            (self.refused(), format!("{} clips left out: {}", self.refused(), reasons.join(", "))),
-            (self.cropped, format!("{} clips cropped to {limits}", self.cropped)),
-            (self.split, format!("{} clips split into {} pieces within {limits}", self.split, self.pieces)),
-        ];
-        let said: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
-        f.write_str(&said.join("; "))
     }
 }
 
@@ -309,17 +234,17 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 /// What the limits leave of a clip: all of it, pieces, or nothing.
 fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> Result<Vec<Piece>, cache::Error> {
     let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
-    let is_long = length.frames > fitting.max.frames || length.tokens > fitting.max.tokens;
-    let cut = fitting.long_clips != LongClips::Refuse;
+    let is_long = fitting.add(length.frames, cache.characters(clip));
     if !is_long && length.frames >= length.tokens {
         return Ok(vec![Piece::new(clip, 0..length.frames, 1..length.tokens)]);
     }
-    let pieces = if is_long && cut { pieces(cache, clip, breaks, fitting.max)? } else { None };
+    let cut = is_long && fitting.limits.long_clips != LongClips::Refuse;
+    let pieces = if cut { pieces(cache, clip, breaks, &fitting.limits)? } else { None };
     let Some(mut pieces) = pieces else {
-        fitting.refuse(length);
+        fitting.refuse(is_long);
         return Ok(Vec::new());
     };
-    if fitting.long_clips == LongClips::Crop {
+    if fitting.limits.long_clips == LongClips::Crop {
         pieces.truncate(1);
         fitting.cropped += 1;
     } else {
@@ -329,9 +254,17 @@ fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> R
     Ok(pieces)
 }
 
-fn pieces(cache: &Cache, index: usize, breaks: &[i32], max: Length) -> Result<Option<Vec<Piece>>, cache::Error> {
+fn pieces(
+    cache: &Cache,
+    index: usize,
+    breaks: &[i32],
+    limits: &ClipLimits,
+) -> Result<Option<Vec<Piece>>, cache::Error> {
     let clip = cache.clip(index)?;
     let levels = levels(clip.sound, cache.frames(index), cache.values_per_frame());
+    // Nothing tells which characters a token stands for, so a piece has its share of them. The tag is said by all.
+    let tokens = 1 + (clip.tokens.len() - 1) * limits.max_characters / cache.characters(index).max(1);
+    let max = Length { frames: limits.max_frames, tokens: tokens.max(2) };
     Ok(LongClip { levels, tokens: clip.tokens, breaks, max }.pieces(index))
 }
 

@@ -116,7 +116,8 @@ fn even(frames: usize) -> usize {
     frames.next_multiple_of(2)
 }
 
-fn longest(lengths: &[Length]) -> Length {
+/// The most frames and the most tokens that any has; one of each where there is none.
+pub fn longest(lengths: &[Length]) -> Length {
     Length {
         frames: lengths.iter().map(|l| l.frames).max().unwrap_or(1),
         tokens: lengths.iter().map(|l| l.tokens).max().unwrap_or(1),

@@ -19,8 +19,8 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: ClipLimits =
-    ClipLimits { max: Length { frames: 100, tokens: 10 }, long_clips: LongClips::Refuse, speed: 0.0 };
+const LIMITS: ClipLimits = ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0 };
+const MOST: Length = Length { frames: 100, tokens: 10 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
 fn speaker(clip: usize) -> &'static str {
@@ -113,7 +113,7 @@ fn every_byte_of_a_used_block_is_written() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open_usual(dir.path(), content);
         let (dataset, _) = Dataset::new(cache, &tokenizer, &LIMITS).unwrap();
-        for budget in [Budget::packed(dataset.lengths(), 5), Budget::padded(5, LIMITS.max)] {
+        for budget in [Budget::packed(dataset.lengths(), 5), Budget::padded(5, MOST)] {
             let layout = dataset.layout(&budget);
             let made = |poison: u8| {
                 let mut block = Box::new(PlainBlock::new(layout.bytes));
@@ -404,20 +404,21 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits = ClipLimits { max: Length { frames: 100, tokens: 14 }, long_clips, speed: 0.0 };
+            let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips, speed: 0.0 };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
-        assert_eq!((refused.lengths().len(), report.too_many_frames), (1, 2));
-        assert_eq!(report.to_string(), "2 clips left out: 2 above max_mel_frames 100");
+        assert_eq!((refused.lengths().len(), report.above_limits), (1, 2));
+        let limits = "2 above max_mel_frames 100 (151 keeps 99 %), 2 above max_text_length 13 (20 keeps 99 %)";
+        assert_eq!(report.to_string(), format!("2 of 3 clips left out: {limits}"));
         let (cropped, report) = make(LongClips::Crop);
-        assert_eq!((cropped.lengths().len(), report.cropped, report.uncuttable), (2, 1, 1));
+        assert_eq!((cropped.lengths().len(), report.cropped, report.above_limits), (2, 1, 1));
         let (split, report) = make(LongClips::Split);
         assert_eq!((split.lengths().len(), report.split, report.pieces), (3, 1, 2));
         assert!(
             report
                 .to_string()
-                .ends_with("1 clips split into 2 pieces within max_mel_frames 100 and max_text_length 14")
+                .ends_with("1 clips split into 2 pieces within max_mel_frames 100 and max_text_length 13")
         );
 
         // The pieces, laid one after the other, are the clip; so is their text, each with the tag in front.
@@ -470,8 +471,7 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     let clips = [(four_words(), "aaaa bbbb, cccc dddd", "s"), (wave(1), "a", "s")];
     let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
     let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
-    let max = Length { frames: 100, tokens: 14 };
-    let limits = ClipLimits { max, long_clips: LongClips::Split, speed: 0.0 };
+    let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips: LongClips::Split, speed: 0.0 };
     let frozen = |speed: f64| {
         let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &ClipLimits { speed, ..limits }).unwrap();
         let wanted: Vec<_> = dataset.segments().collect();
@@ -511,8 +511,7 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
         }
     }
     // In other pieces they are other clips.
-    let (cut, _) =
-        Dataset::new(cache, &tokenizer, &ClipLimits { max: Length { frames: 60, ..max }, ..limits }).unwrap();
+    let (cut, _) = Dataset::new(cache, &tokenizer, &ClipLimits { max_frames: 60, ..limits }).unwrap();
     let wanted: Vec<_> = cut.segments().collect();
     let error = durations::find(&config, &tokenizer, &wanted).err().unwrap().to_string();
     assert!(error.contains("clips have no durations: 0"), "{error}");

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_load_of_this_machine_is_a_share() {
-        let Some(before) = HostClock::read() else { return };
+        let Some(before) = HostClock::read() else { return crate::skipped("/proc tells nothing of cores here") };
         std::thread::sleep(Duration::from_millis(50));
         let load = HostClock::read().unwrap().since(&before);
         assert!(load.cores > 0 && load.own >= 0.0 && load.others >= 0.0 && load.others < 1.5, "{load:?}");

@@ -3,6 +3,7 @@
 //! A GPU is named by its PCI address, which CUDA and NVML agree on; their numbers differ under `CUDA_VISIBLE_DEVICES`
 //! and `CUDA_DEVICE_ORDER`. `torchx::cuda::facts` gives the address of a CUDA device.
 
+use super::gpu_processes::{OtherProcesses, ProcessWatch};
 use super::spread::Spread;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
@@ -32,6 +33,8 @@ pub struct GpuReading {
     pub temperature_celsius: Spread,
     /// Why clocks were held down at any time, in words.
     pub throttle: Vec<&'static str>,
+    /// Who else is on it; absent where the driver does not tell.
+    pub others: Option<OtherProcesses>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -45,6 +48,7 @@ struct Sample {
     power_watts: Option<f64>,
     temperature_celsius: Option<f64>,
     throttle: Vec<&'static str>,
+    others: Option<OtherProcesses>,
 }
 
 impl GpuReading {
@@ -62,6 +66,7 @@ impl GpuReading {
         for (spread, figure) in figures {
             figure.into_iter().for_each(|figure| spread.add(figure));
         }
+        self.others = sample.others.or(self.others);
         let fresh: Vec<_> = sample.throttle.into_iter().filter(|reason| !self.throttle.contains(reason)).collect();
         self.throttle.extend(fresh);
     }
@@ -80,8 +85,10 @@ impl Sampler {
         for address in pci_addresses {
             nvml.device_by_pci_bus_id(address.as_str()).map_err(|e| format!("GPU {address}: {e}"))?;
         }
-        let addresses = pci_addresses.to_vec();
-        Ok(Self::spawn(addresses.len(), PERIOD, move || addresses.iter().map(|at| sample(&nvml, at)).collect()))
+        let mut gpus: Vec<(String, ProcessWatch)> =
+            pci_addresses.iter().map(|at| (at.clone(), ProcessWatch::default())).collect();
+        let ask = move || gpus.iter_mut().map(|(at, processes)| sample(&nvml, at, processes)).collect();
+        Ok(Self::spawn(pci_addresses.len(), PERIOD, ask))
     }
 
     fn spawn(gpus: usize, period: Duration, mut ask: impl FnMut() -> Vec<Sample> + Send + 'static) -> Sampler {
@@ -115,7 +122,7 @@ impl Drop for Sampler {
     }
 }
 
-fn sample(nvml: &Nvml, address: &str) -> Sample {
+fn sample(nvml: &Nvml, address: &str, processes: &mut ProcessWatch) -> Sample {
     let Ok(device) = nvml.device_by_pci_bus_id(address) else { return Sample::default() };
     let busy = device.utilization_rates().ok();
     let pcie = |counter| device.pcie_throughput(counter).ok().map(|kb| f64::from(kb) / 1e3);
@@ -129,6 +136,7 @@ fn sample(nvml: &Nvml, address: &str) -> Sample {
         power_watts: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
         temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
         throttle: device.current_throttle_reasons().map_or(Vec::new(), throttle_words),
+        others: processes.others(&device),
     }
 }
 

@@ -24,6 +24,20 @@ impl Spread {
         };
     }
 
+    /// Takes in figures that were gathered elsewhere (Chan et al. 1979).
+    pub fn merge(&mut self, other: &Spread) {
+        if self.count == 0 || other.count == 0 {
+            *self = if self.count == 0 { *other } else { *self };
+            return;
+        }
+        let (count, apart) = ((self.count + other.count) as f64, other.mean - self.mean);
+        let (own, others) = (self.count as f64 / count, other.count as f64 / count);
+        self.squares += other.squares + apart * apart * own * others * count;
+        self.mean += apart * others;
+        self.count += other.count;
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+    }
+
     /// Over all figures (÷ n), not an estimate from a sample.
     pub fn std(&self) -> f64 {
         (self.squares / self.count.max(1) as f64).sqrt()
@@ -90,6 +104,19 @@ mod tests {
             prop_assert!((spread.std() - variance.sqrt()).abs() <= 1e-5);
             prop_assert_eq!(spread.min, figures.iter().copied().fold(f64::INFINITY, f64::min));
             prop_assert_eq!(spread.max, figures.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+        }
+    }
+
+    #[test]
+    fn two_halves_make_the_whole() {
+        let figures = [3.0, 9.0, -4.0, 0.5, 7.0, 7.0, 1e3];
+        let whole: Spread = figures.into_iter().collect();
+        for at in 0..=figures.len() {
+            let (mut first, second): (Spread, Spread) =
+                (figures[..at].iter().copied().collect(), figures[at..].iter().copied().collect());
+            first.merge(&second);
+            assert!((first.mean - whole.mean).abs() < 1e-9 && (first.std() - whole.std()).abs() < 1e-9, "{at}");
+            assert_eq!((first.count, first.min, first.max), (whole.count, whole.min, whole.max));
         }
     }
 

@@ -10,12 +10,16 @@ pub struct Figures {
     pub step: u64,
     /// Where the run ends.
     pub steps: u64,
+    /// Passes over the corpus, the one under way included.
+    pub epoch: u64,
     pub loss: f64,
     pub window: StepSummary,
     pub eta: Option<Duration>,
     pub model_gpu: Option<GpuReading>,
     /// `None` where one GPU has both roles.
     pub data_gpu: Option<GpuReading>,
+    /// Memory in use, by role.
+    pub memory_mib: Vec<(&'static str, f64)>,
 }
 
 /// (model's name, data's name, figure) of each figure of a GPU.
@@ -46,6 +50,18 @@ impl Figures {
             parts.retain(|(importance, _)| Some(*importance) != least);
         }
         join(&parts).chars().take(columns).collect()
+    }
+
+    /// All of it, for a file that is read later: a line that stays.
+    pub fn whole_line(&self) -> String {
+        let mut parts = self.parts();
+        parts.insert(1, (0, format!("epoch {}", self.epoch)));
+        if !self.memory_mib.is_empty() {
+            let roles = self.memory_mib.iter().map(|(role, mib)| format!("{role} {}", thousands(*mib)));
+            let at = parts.len() - usize::from(self.eta.is_some());
+            parts.insert(at, (0, format!("memory {} MiB", roles.collect::<Vec<_>>().join(", "))));
+        }
+        join(&parts)
     }
 
     /// (importance, text), as they stand in the line. No importance twice.
@@ -131,6 +147,7 @@ mod tests {
         Figures {
             step: 1200,
             steps: 6000,
+            epoch: 3,
             loss: 0.8421,
             window: StepSummary {
                 step_ms: [7.938, 8.262].into_iter().collect(),
@@ -140,11 +157,12 @@ mod tests {
                 utterances_per_second: 2100.0,
                 audio_seconds_per_second: 11_600.4,
                 padding_share: 0.019,
-                warning: None,
+                unsteady: Some(false),
             },
             eta: Some(Duration::from_millis(38_900)),
             model_gpu: Some(gpu(0.97, 612.0)),
             data_gpu: Some(gpu(0.31, 140.0)),
+            memory_mib: vec![("data", 120.4), ("model", 2300.0), ("host", 904.0)],
         }
     }
 
@@ -155,6 +173,14 @@ mod tests {
                     pad 1.9 % · ETA 0:38";
         assert_eq!(one.line(120), line);
         assert!(figures().line(200).contains("GPU 97 % · 612 W · data GPU 31 % · 11,600"));
+    }
+
+    #[test]
+    fn a_line_that_stays_has_epoch_and_memory() {
+        let one = Figures { data_gpu: None, model_gpu: None, ..figures() };
+        let line = "step 1200/6000 · epoch 3 · loss 0.842 · 8.1 ms ±2 % · ready 99.8 % · 11,600 audio-s/s · pad 1.9 % · \
+                    memory data 120, model 2,300, host 904 MiB · ETA 0:38";
+        assert_eq!(one.whole_line(), line);
     }
 
     #[test]

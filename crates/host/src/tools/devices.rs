@@ -1,7 +1,7 @@
 //! What this machine computes with: GPUs as the NVIDIA driver (NVML) reports them, the paths between them, and the CPU.
 
 use crate::config::devices::Gpus;
-use crate::machine::MIB;
+use crate::machine::{MIB, kib_field};
 use crate::telemetry::gpu::no_gpu;
 use anyhow::{Context, bail};
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus, TopologyLevel};
@@ -351,10 +351,6 @@ fn survey_cpu() -> Cpu {
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
-}
-
-fn kib_field(text: &str, name: &str) -> Option<u64> {
-    field(text, name)?.strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 #[cfg(test)]

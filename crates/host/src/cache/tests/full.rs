@@ -13,7 +13,7 @@ fn a_full_disk_is_named_and_leaves_nothing_half_written() {
         mount.is_ok_and(|output| output.status.success())
     };
     if !mount("size=64k") {
-        return eprintln!("skipped: a small file system cannot be mounted here");
+        return crate::skipped("a small file system cannot be mounted here");
     }
     case.config.data.cache_dir = Some(small.clone());
     tone(&case.utterances[1].audio, 300.0, 100_000);

@@ -345,7 +345,7 @@ fn bad_clips_are_counted_skipped_and_remembered() {
 fn a_text_that_cannot_be_read_fails_its_clip_and_is_tried_again() {
     let mut case = Case::new(3);
     let Ok(tokenizer) = Tokenizer::of_corpus(&case.utterances, "en", crate::config::TokenizerKind::Phonemes) else {
-        return eprintln!("skipped: espeak-ng, whose voices can be missing, is not installed");
+        return crate::skipped("espeak-ng, whose voices can be missing, is not installed");
     };
     case.tokenizer = tokenizer;
     case.utterances[1].language = Some("xx".into());

@@ -29,7 +29,7 @@ fn pyarrow_reads_what_was_written() {
     let python = given.clone().unwrap_or_else(|| "python3".into());
     if !Command::new(&python).args(["-c", "import pyarrow"]).output().is_ok_and(|output| output.status.success()) {
         assert!(given.is_none(), "{PYTHON} has no pyarrow");
-        return eprintln!("skipped: no Python with pyarrow; scripts/test-python.sh makes one");
+        return crate::skipped("no Python with pyarrow; scripts/test-python.sh makes one");
     }
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let mut case = Case::new(3);

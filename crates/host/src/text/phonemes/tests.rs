@@ -4,11 +4,7 @@ use super::*;
 use std::os::unix::fs::PermissionsExt;
 
 fn installed() -> bool {
-    let found = POOL.version().is_ok();
-    if !found {
-        eprintln!("espeak-ng is not installed: not tested");
-    }
-    found
+    POOL.version().is_ok()
 }
 
 #[test]
@@ -43,7 +39,7 @@ fn notes_of_other_voices_are_no_phonemes() {
 #[test]
 fn a_sentence_is_read_with_its_punctuation() {
     if !installed() {
-        return;
+        return crate::skipped("espeak-ng is not installed");
     }
     let positions = read("hello world, yes.", "en", &POOL).unwrap();
     let all: Vec<char> = IPA.chars().chain(PUNCTUATION.chars()).collect();
@@ -54,7 +50,7 @@ fn a_sentence_is_read_with_its_punctuation() {
 #[test]
 fn long_clauses_come_back_whole() {
     if !installed() {
-        return;
+        return crate::skipped("espeak-ng is not installed");
     }
     let words =
         |text: &str| POOL.read(&[text, "end"], "en").unwrap().iter().map(|a| a.split(' ').count()).collect::<Vec<_>>();
@@ -65,7 +61,7 @@ fn long_clauses_come_back_whole() {
 #[test]
 fn threads_get_the_answers_to_their_own_questions() {
     if !installed() {
-        return;
+        return crate::skipped("espeak-ng is not installed");
     }
     let words = ["one", "two", "three", "four", "five", "six"];
     let alone: Vec<_> = words.iter().map(|word| POOL.read(&[word], "en").unwrap()).collect();
@@ -79,7 +75,7 @@ fn threads_get_the_answers_to_their_own_questions() {
 #[test]
 fn languages_that_cannot_be_read_are_refused() {
     if !installed() {
-        return;
+        return crate::skipped("espeak-ng is not installed");
     }
     assert_eq!(POOL.check("xx"), Err(Error::NoVoice { language: "xx".into() }));
     for language in ["en", "de", "pt-br", "fa", "en-gb"] {

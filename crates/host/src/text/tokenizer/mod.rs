@@ -1,5 +1,5 @@
 //! Texts to ids, with a language tag in front: 0 is padding, 1 unknown. Characters: tags, then the corpus's characters.
-//! Phonemes: the fixed vocabulary, then tags; behind each phoneme a blank, so that it has two states (Kim et al. 2020,
+//! Phonemes: the fixed vocabulary, then tags, then the characters of languages that have no voice; behind each a blank, so that it has two states (Kim et al. 2020,
 //! Glow-TTS): a sound and how it goes over into the next one. Word error of one voice: 6.1 and 7.7 % with it, 10.7 and
 //! 12.7 % without.
 
@@ -44,7 +44,25 @@ pub struct Tokenizer {
 #[derive(Clone, Debug, PartialEq)]
 enum Symbols {
     Characters(Vec<char>),
-    Phonemes { espeak_ng: String },
+    Phonemes { espeak_ng: String, spelled: Spelled },
+}
+
+/// Languages without a voice, among others that have one: their texts are read by characters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Spelled {
+    languages: Vec<String>,
+    characters: Vec<char>,
+}
+
+impl Spelled {
+    fn is_empty(&self) -> bool {
+        self.languages.is_empty()
+    }
+
+    fn has(&self, language: &str) -> bool {
+        self.languages.binary_search_by(|known| known.as_str().cmp(language)).is_ok()
+    }
 }
 
 impl PartialEq for Tokenizer {
@@ -61,7 +79,7 @@ impl Tokenizer {
         if kind == TokenizerKind::Characters {
             return Ok(Self::fit(texts()));
         }
-        match (Self::phonemes(texts()), kind) {
+        match (Self::phonemes(texts(), kind), kind) {
             (Ok(tokenizer), _) => Ok(tokenizer),
             (Err(error), TokenizerKind::Phonemes) => Err(error),
             (Err(error), _) => Ok(Self { why: Some(error.to_string()), ..Self::fit(texts()) }),
@@ -80,11 +98,36 @@ impl Tokenizer {
         fitted
     }
 
-    fn phonemes<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, Error> {
+    /// Phonemes for every language that has a voice; where they were not asked for, characters for the others.
+    fn phonemes<'a>(
+        texts: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+        kind: TokenizerKind,
+    ) -> Result<Self, Error> {
         let espeak_ng = POOL.version()?;
-        let (languages, usual) = languages(texts);
-        languages.iter().try_for_each(|language| POOL.check(language))?;
-        Ok(Self::new(languages, usual, Symbols::Phonemes { espeak_ng }))
+        let (languages, usual) = languages(texts.clone());
+        let (mut spelled, mut why) = (Spelled::default(), None);
+        for language in &languages {
+            if let Err(error) = POOL.check(language) {
+                spelled.languages.push(language.clone());
+                why = Some(error);
+            }
+        }
+        let all = spelled.languages.len() == languages.len();
+        if let Some(error) = why.filter(|_| all || kind == TokenizerKind::Phonemes) {
+            return Err(error);
+        }
+        let mut fitted = Self::new(languages, usual, Symbols::Phonemes { espeak_ng, spelled: spelled.clone() });
+        if !spelled.is_empty() {
+            let read = |(text, language)| (text, fitted.language(text, language));
+            let by_characters = texts.map(read).filter(|(_, language)| spelled.has(language));
+            let characters: BTreeSet<char> = by_characters
+                .flat_map(|(text, language)| normalize(text, language).chars().collect::<Vec<_>>())
+                .collect();
+            spelled.characters = characters.into_iter().collect();
+            let Symbols::Phonemes { spelled: own, .. } = &mut fitted.symbols else { unreachable!("made above") };
+            *own = spelled;
+        }
+        Ok(fitted)
     }
 
     fn new(languages: Vec<String>, usual: String, symbols: Symbols) -> Self {
@@ -107,6 +150,10 @@ impl Tokenizer {
         ids.push(tag.map_or(UNKNOWN, |index| (self.first_tag() + index) as i32));
         match &self.symbols {
             Symbols::Characters(_) => ids.extend(plain.chars().map(|letter| self.id(letter))),
+            Symbols::Phonemes { spelled, .. } if spelled.has(language) => {
+                ids.push(BLANK);
+                ids.extend(plain.chars().flat_map(|letter| [self.id(letter), BLANK]));
+            }
             Symbols::Phonemes { .. } => {
                 let positions = phonemes::read(plain, language, &POOL)?;
                 let phoneme = |at: Option<usize>| at.map_or(UNKNOWN, |at| (FIRST + at) as i32);
@@ -134,7 +181,7 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         let symbols = match &self.symbols {
             Symbols::Characters(characters) => characters.len(),
-            Symbols::Phonemes { .. } => *phonemes::COUNT,
+            Symbols::Phonemes { spelled, .. } => *phonemes::COUNT + spelled.characters.len(),
         };
         FIRST + self.languages.len() + symbols
     }
@@ -146,8 +193,9 @@ impl Tokenizer {
         let mut names = vec![first.to_owned(), "<unknown>".to_owned()];
         match &self.symbols {
             Symbols::Characters(characters) => names.extend(tags.chain(characters.iter().map(char::to_string))),
-            Symbols::Phonemes { .. } => {
+            Symbols::Phonemes { spelled, .. } => {
                 names.extend((0..*phonemes::COUNT).map(|phoneme| format!("<phoneme {phoneme}>")).chain(tags));
+                names.extend(spelled.characters.iter().map(char::to_string));
             }
         }
         names
@@ -160,7 +208,17 @@ impl Tokenizer {
                 let all: BTreeSet<char> = a.iter().chain(b).copied().collect();
                 Symbols::Characters(all.into_iter().collect())
             }
-            (Symbols::Phonemes { .. }, Symbols::Phonemes { .. }) => self.symbols.clone(),
+            (Symbols::Phonemes { espeak_ng, spelled }, Symbols::Phonemes { spelled: others, .. }) => {
+                // Of a language that both have, this machine's voices decide.
+                let theirs = others.languages.iter().filter(|language| !self.languages.contains(language));
+                let languages: BTreeSet<String> = spelled.languages.iter().chain(theirs).cloned().collect();
+                let characters: BTreeSet<char> = spelled.characters.iter().chain(&others.characters).copied().collect();
+                let spelled = Spelled {
+                    languages: languages.into_iter().collect(),
+                    characters: characters.into_iter().collect(),
+                };
+                Symbols::Phonemes { espeak_ng: espeak_ng.clone(), spelled }
+            }
             _ => return None,
         };
         let languages: BTreeSet<String> = self.languages.iter().chain(&other.languages).cloned().collect();
@@ -176,32 +234,56 @@ impl Tokenizer {
     pub fn breaks(&self) -> Vec<i32> {
         match &self.symbols {
             Symbols::Characters(characters) => {
-                let breaks = characters.iter().filter(|letter| letter.is_whitespace() || BREAKS.contains(**letter));
-                breaks.map(|&letter| self.id(letter)).collect()
+                characters.iter().filter(|letter| is_break(**letter)).map(|&letter| self.id(letter)).collect()
             }
-            Symbols::Phonemes { .. } => phonemes::breaks().map(|at| (FIRST + at) as i32).collect(),
+            Symbols::Phonemes { spelled, .. } => {
+                let of_phonemes = phonemes::breaks().map(|at| (FIRST + at) as i32);
+                let letters = spelled.characters.iter().filter(|letter| is_break(**letter));
+                of_phonemes.chain(letters.map(|&letter| self.id(letter))).collect()
+            }
         }
     }
 
     /// The characters of a text, once it is normalised, that this vocabulary lacks, each once. Phonemes lack none.
     pub fn unknown(&self, text: &str, language: &str) -> Vec<char> {
-        match &self.symbols {
-            Symbols::Characters(_) => self.unknown_normalized(&normalize(text, self.language(text, language))),
-            Symbols::Phonemes { .. } => Vec::new(),
+        let language = self.language(text, language);
+        match self.letters(language) {
+            Some(_) => self.unknown_normalized(&normalize(text, language), language),
+            None => Vec::new(),
         }
     }
 
     /// The characters of a normalised text that this vocabulary lacks, each once. Phonemes lack none.
-    pub fn unknown_normalized(&self, plain: &str) -> Vec<char> {
-        let Symbols::Characters(characters) = &self.symbols else { return Vec::new() };
+    pub fn unknown_normalized(&self, plain: &str, language: &str) -> Vec<char> {
+        let Some(characters) = self.letters(language) else { return Vec::new() };
         let letters: BTreeSet<char> = plain.chars().collect();
         letters.into_iter().filter(|letter| characters.binary_search(letter).is_err()).collect()
     }
 
-    /// Says which symbols are read, and why where they were chosen: "characters (espeak-ng: not found, …)".
+    /// The characters that texts of a language are read by; none where it is read by phonemes.
+    fn letters(&self, language: &str) -> Option<&[char]> {
+        match &self.symbols {
+            Symbols::Characters(characters) => Some(characters),
+            Symbols::Phonemes { spelled, .. } => spelled.has(language).then_some(&spelled.characters),
+        }
+    }
+
+    /// What texts of a language are read by.
+    pub fn symbols_of(&self, language: &str) -> &'static str {
+        if self.letters(language).is_some() { "characters" } else { "phonemes" }
+    }
+
+    /// Says which symbols are read, by language where they differ, and why where they were chosen.
     pub fn describe(&self) -> String {
         match (&self.symbols, &self.why) {
-            (Symbols::Phonemes { espeak_ng }, _) => format!("phonemes, by espeak-ng {espeak_ng}"),
+            (Symbols::Phonemes { espeak_ng, spelled }, _) if spelled.is_empty() => {
+                format!("phonemes, by espeak-ng {espeak_ng}")
+            }
+            (Symbols::Phonemes { espeak_ng, spelled }, _) => format!(
+                "phonemes, by espeak-ng {espeak_ng}, for {} languages; characters for {}, which it cannot read",
+                self.languages.len() - spelled.languages.len(),
+                spelled.languages.join(", ")
+            ),
             (Symbols::Characters(_), Some(why)) => format!("characters ({why})"),
             (Symbols::Characters(_), None) => "characters".into(),
         }
@@ -210,8 +292,11 @@ impl Tokenizer {
     /// Checks a tokenizer out of a checkpoint: an error where it cannot work here, a note where it may work
     /// differently.
     pub fn check(&self) -> Result<Option<String>, Error> {
-        let Symbols::Phonemes { espeak_ng } = &self.symbols else { return Ok(None) };
-        self.languages.iter().try_for_each(|language| POOL.check(language))?;
+        let Symbols::Phonemes { espeak_ng, spelled } = &self.symbols else { return Ok(None) };
+        self.languages
+            .iter()
+            .filter(|language| !spelled.has(language))
+            .try_for_each(|language| POOL.check(language))?;
         let installed = POOL.version()?;
         let note = format!("the voice learned phonemes of espeak-ng {espeak_ng}; {installed} is installed");
         Ok((installed != *espeak_ng).then_some(note))
@@ -221,7 +306,7 @@ impl Tokenizer {
     /// installed program.
     pub fn fingerprint(&self) -> String {
         let installed = match &self.symbols {
-            Symbols::Phonemes { espeak_ng } => POOL.version().unwrap_or_else(|_| espeak_ng.clone()),
+            Symbols::Phonemes { espeak_ng, .. } => POOL.version().unwrap_or_else(|_| espeak_ng.clone()),
             Symbols::Characters(_) => String::new(),
         };
         let symbols = match &self.symbols {
@@ -230,7 +315,12 @@ impl Tokenizer {
         };
         let content =
             (normalize::VERSION, &self.languages, &self.usual, symbols, installed, *phonemes::COUNT, self.states());
-        blake3::hash(format!("{content:?}").as_bytes()).to_hex()[..32].to_string()
+        // Nothing where every language has a voice: what was cached before there were others stays what it is.
+        let by_characters = match &self.symbols {
+            Symbols::Phonemes { spelled, .. } if !spelled.is_empty() => format!("{spelled:?}"),
+            _ => String::new(),
+        };
+        blake3::hash(format!("{content:?}{by_characters}").as_bytes()).to_hex()[..32].to_string()
     }
 
     fn has_blanks(&self) -> bool {
@@ -250,10 +340,17 @@ impl Tokenizer {
     }
 
     fn id(&self, letter: char) -> i32 {
-        let Symbols::Characters(characters) = &self.symbols else { return UNKNOWN };
-        let first = FIRST + self.languages.len();
+        let (characters, first) = match &self.symbols {
+            Symbols::Characters(characters) => (characters, FIRST + self.languages.len()),
+            Symbols::Phonemes { spelled, .. } => (&spelled.characters, self.first_tag() + self.languages.len()),
+        };
         characters.binary_search(&letter).map_or(UNKNOWN, |index| (first + index) as i32)
     }
+}
+
+/// Whether a text may be cut behind a character.
+fn is_break(letter: char) -> bool {
+    letter.is_whitespace() || BREAKS.contains(letter)
 }
 
 /// The languages that are named, and those detected often enough; and the most frequent of all.
@@ -281,8 +378,18 @@ fn languages<'a>(texts: impl Iterator<Item = (&'a str, &'a str)>) -> (Vec<String
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 enum Stored {
-    Characters { languages: Vec<String>, usual: String, characters: Vec<char> },
-    Phonemes { languages: Vec<String>, usual: String, espeak_ng: String },
+    Characters {
+        languages: Vec<String>,
+        usual: String,
+        characters: Vec<char>,
+    },
+    Phonemes {
+        languages: Vec<String>,
+        usual: String,
+        espeak_ng: String,
+        #[serde(default, skip_serializing_if = "Spelled::is_empty")]
+        spelled: Spelled,
+    },
 }
 
 impl TryFrom<Stored> for Tokenizer {
@@ -291,11 +398,15 @@ impl TryFrom<Stored> for Tokenizer {
     fn try_from(stored: Stored) -> Result<Self, Self::Error> {
         let (languages, usual, symbols) = match stored {
             Stored::Characters { languages, usual, characters } => (languages, usual, Symbols::Characters(characters)),
-            Stored::Phonemes { languages, usual, espeak_ng } => (languages, usual, Symbols::Phonemes { espeak_ng }),
+            Stored::Phonemes { languages, usual, espeak_ng, spelled } => {
+                (languages, usual, Symbols::Phonemes { espeak_ng, spelled })
+            }
         };
         let sorted = match &symbols {
             Symbols::Characters(characters) => characters.is_sorted_by(|a, b| a < b),
-            Symbols::Phonemes { .. } => true,
+            Symbols::Phonemes { spelled, .. } => {
+                spelled.characters.is_sorted_by(|a, b| a < b) && spelled.languages.is_sorted_by(|a, b| a < b)
+            }
         };
         if !sorted || !languages.is_sorted_by(|a, b| a < b) {
             return Err("tokenizer: languages and characters must be sorted, each once");
@@ -308,7 +419,7 @@ impl From<Tokenizer> for Stored {
     fn from(Tokenizer { languages, usual, symbols, .. }: Tokenizer) -> Self {
         match symbols {
             Symbols::Characters(characters) => Stored::Characters { languages, usual, characters },
-            Symbols::Phonemes { espeak_ng } => Stored::Phonemes { languages, usual, espeak_ng },
+            Symbols::Phonemes { espeak_ng, spelled } => Stored::Phonemes { languages, usual, espeak_ng, spelled },
         }
     }
 }

@@ -80,7 +80,7 @@ fn phonemes_are_taken_where_they_can_be() {
     if POOL.version().is_err() {
         assert!(chosen.describe().starts_with("characters (espeak-ng: not found"), "{}", chosen.describe());
         assert_eq!(Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Phonemes), Err(Error::Absent));
-        return;
+        return crate::skipped("espeak-ng is not installed");
     }
     assert!(chosen.describe().starts_with("phonemes, by espeak-ng "));
     let ids = chosen.encode("Hello, world.", "en").unwrap();
@@ -94,6 +94,44 @@ fn phonemes_are_taken_where_they_can_be() {
     let unreadable = [utterance("abc", Some("xx"))];
     assert!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Auto).unwrap().describe().contains("no voice"));
     assert!(matches!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Phonemes), Err(Error::NoVoice { .. })));
+}
+
+#[test]
+fn a_language_without_a_voice_is_spelled_and_the_others_are_not() {
+    let Ok(_) = POOL.version() else { return crate::skipped("espeak-ng is not installed") };
+    let corpus =
+        [utterance("Hello, world.", Some("en")), utterance("Zo żyć.", Some("xx")), utterance("Ja.", Some("de"))];
+    let mixed = Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Auto).unwrap();
+    assert_eq!(["de", "en", "xx"].map(|code| mixed.symbols_of(code)), ["phonemes", "phonemes", "characters"]);
+    assert!(
+        mixed.describe().ends_with("for 2 languages; characters for xx, which it cannot read"),
+        "{}",
+        mixed.describe()
+    );
+    let plain = Tokenizer::of_corpus(&corpus[..1], "auto", TokenizerKind::Auto).unwrap();
+    let body = |tokenizer: &Tokenizer| tokenizer.encode("Hello, world.", "en").unwrap()[1..].to_vec();
+    assert_eq!(body(&mixed), body(&plain), "phonemes keep their ids");
+    let ids = mixed.encode("zo żyć", "xx").unwrap();
+    assert!(ids.chunks(2).all(|pair| pair[0] > UNKNOWN && pair[1] == BLANK) && ids.len() == 2 + 2 * 6, "{ids:?}");
+    let last = *ids.iter().max().unwrap() as usize;
+    assert!(last < mixed.vocab_size() && mixed.names().len() == mixed.vocab_size(), "{last}");
+    assert_eq!((mixed.unknown("żq", "xx"), mixed.unknown("żq", "en")), (vec!['q'], vec![]));
+    let stored: Tokenizer = serde_json::from_str(&serde_json::to_string(&mixed).unwrap()).unwrap();
+    assert_eq!((stored.check(), &stored, stored.fingerprint()), (Ok(None), &mixed, mixed.fingerprint()));
+    assert_ne!(mixed.fingerprint(), plain.fingerprint());
+    let joined = plain.joined(&mixed).unwrap();
+    assert_eq!((joined.symbols_of("xx"), joined.unknown("ż", "xx")), ("characters", vec![]));
+}
+
+/// Features that were cached before some languages could be spelled are found again.
+#[test]
+fn the_name_of_cached_tokens_is_what_it_was() {
+    let stored = r#"{"kind":"phonemes","languages":["en"],"usual":"en","espeak_ng":"0.1"}"#;
+    let tokenizer: Tokenizer = serde_json::from_str(stored).unwrap();
+    assert_eq!(serde_json::to_string(&tokenizer).unwrap(), stored);
+    let version = POOL.version().unwrap_or_else(|_| "0.1".into());
+    let content = (normalize::VERSION, ["en"], "en", None::<Vec<char>>, version, *phonemes::COUNT, 2);
+    assert_eq!(tokenizer.fingerprint(), blake3::hash(format!("{content:?}").as_bytes()).to_hex()[..32]);
 }
 
 #[test]

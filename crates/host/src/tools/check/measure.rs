@@ -22,6 +22,8 @@ pub(super) struct Measure {
     pub language: String,
     /// How many tokens the text has, or why there are none.
     pub tokens: Result<usize, String>,
+    /// Characters of the text as the corpus has it.
+    pub written: usize,
     /// The text, normalised.
     pub text: String,
     /// Digits and signs whose words are not known.
@@ -54,6 +56,7 @@ impl Measure {
             seconds: count / f64::from(rate_hz),
             frames: frames(wave, config),
             tokens: tokens.map_err(|error| error.to_string()),
+            written: utterance.text.chars().count(),
             uncovered: text::uncovered(&text),
             unknown: text.chars().filter(|&letter| !has_sound(letter)).collect::<BTreeSet<_>>().into_iter().collect(),
             text,

@@ -35,8 +35,9 @@ pub struct CorpusSummary {
     /// Clips that could be decoded; the figures below are theirs.
     pub clips: usize,
     pub hours: f64,
-    /// The symbols that texts become.
+    /// The symbols that texts become, and those of each language: phonemes or characters.
     pub tokenizer: String,
+    pub symbols: BTreeMap<String, &'static str>,
     pub speakers: BTreeMap<String, usize>,
     pub languages: BTreeMap<String, usize>,
     /// How many of the languages were detected, because the metadata name none.
@@ -45,8 +46,8 @@ pub struct CorpusSummary {
     pub seconds: Distribution,
     /// Characters of a text, after normalisation.
     pub text_length: Distribution,
-    /// Median of the clips' characters per second.
-    pub pace: f64,
+    /// Median of the clips' characters per second, by language.
+    pub pace: BTreeMap<String, f64>,
     /// How often each character occurs, after normalisation.
     pub characters: BTreeMap<char, usize>,
     /// How many problems of each kind there are.
@@ -88,6 +89,10 @@ fn summarise(
         corpus.utterances.iter().zip(measures).filter_map(|(u, m)| Some((u, m.as_ref().ok()?))).collect();
     let of_all = |value: fn(&Measure) -> f64| clips.iter().map(|(_, measure)| value(measure)).collect::<Vec<f64>>();
     let seconds = of_all(|clip| clip.seconds);
+    let mut paces: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (_, clip) in &clips {
+        paces.entry(&clip.language).or_default().push(clip.characters() as f64 / clip.seconds);
+    }
     let problems = problems::problems(corpus, config, measures);
     let mut summary = CorpusSummary {
         format: corpus.format,
@@ -98,7 +103,8 @@ fn summarise(
         tokenizer: tokenizer.describe(),
         seconds: Distribution::of(&seconds),
         text_length: Distribution::of(&of_all(|clip| clip.characters() as f64)),
-        pace: median(&of_all(|clip| clip.characters() as f64 / clip.seconds)),
+        pace: paces.iter().map(|(language, paces)| (language.to_string(), median(paces))).collect(),
+        symbols: paces.keys().map(|language| (language.to_string(), tokenizer.symbols_of(language))).collect(),
         ..CorpusSummary::default()
     };
     for (utterance, clip) in &clips {

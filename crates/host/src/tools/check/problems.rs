@@ -52,7 +52,7 @@ pub enum ProblemKind {
     Clipping,
     Silence,
     DcOffset,
-    /// A number of characters per second far from the median: often a transcript of another clip.
+    /// A number of characters per second far from its language's median: often a transcript of another clip.
     Pace,
     DuplicateAudio,
     DuplicateText,
@@ -87,11 +87,11 @@ pub(super) fn problems(corpus: &Corpus, config: &Config, measures: &[Result<Meas
         let (path, line, what) = (row.file.clone(), row.line, row.what.clone());
         CorpusProblem { path, metadata: None, line, kind: ProblemKind::Metadata, what }
     });
-    let (pace, again) = (Pace::of(measures), repeats(corpus, measures));
+    let (paces, again) = (paces(measures), repeats(corpus, measures));
     let clips = measures.iter().zip(again).enumerate().flat_map(|(index, (measure, again))| {
         let found = match measure {
             Err(what) => vec![(ProblemKind::Unreadable, what.clone())],
-            Ok(measure) => [clip_problems(measure, config, &pace), again].concat(),
+            Ok(measure) => [clip_problems(measure, config, &paces[measure.language.as_str()]), again].concat(),
         };
         found.into_iter().map(move |(kind, what)| of_clip(corpus, index, kind, what))
     });
@@ -106,7 +106,7 @@ fn of_clip(corpus: &Corpus, index: usize, kind: ProblemKind, what: String) -> Co
 }
 
 fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKind, String)> {
-    let (max_frames, max_tokens) = (config.data.max_mel_frames, config.data.max_text_length);
+    let (max_frames, max_characters) = (config.data.max_mel_frames, config.data.max_text_length);
     let Measure { frames, seconds, language, .. } = clip;
     let tokens = *clip.tokens.as_ref().unwrap_or(&0);
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -118,8 +118,8 @@ fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKi
         (*frames < tokens, ProblemKind::TooShort, &|| {
             format!("{frames} frames for {tokens} tokens, each of which needs one")
         }),
-        (tokens > max_tokens, ProblemKind::TextTooLong, &|| {
-            format!("{tokens} tokens, above max_text_length {max_tokens}")
+        (clip.written > max_characters, ProblemKind::TextTooLong, &|| {
+            format!("{} characters of text, above max_text_length {max_characters}", clip.written)
         }),
         (clip.tokens.is_err(), ProblemKind::Text, &|| clip.tokens.as_ref().err().cloned().unwrap_or_default()),
         (!clip.uncovered.is_empty(), ProblemKind::UncoveredNumbers, &|| {
@@ -163,7 +163,16 @@ fn earlier<K: Hash + Eq>(seen: &mut HashMap<K, usize>, key: K, index: usize) -> 
     (first != index).then_some(first)
 }
 
-/// The usual pace of the corpus, and how far from it a clip may be. In logarithms: half as fast is as odd as twice.
+/// The usual pace of each language: characters stand for more or less speech in one than in another.
+fn paces(measures: &[Result<Measure, String>]) -> HashMap<&str, Pace> {
+    let mut clips: HashMap<&str, Vec<f64>> = HashMap::new();
+    for clip in measures.iter().flatten() {
+        clips.entry(&clip.language).or_default().push(Pace::log(clip));
+    }
+    clips.into_iter().map(|(language, paces)| (language, Pace::of(&paces))).collect()
+}
+
+/// The usual pace of a language, and how far from it a clip may be. In logarithms: half as fast is as odd as twice.
 struct Pace {
     usual: f64,
     /// The largest factor between a clip's pace and the usual one; infinite where there are too few clips to tell.
@@ -171,9 +180,9 @@ struct Pace {
 }
 
 impl Pace {
-    fn of(measures: &[Result<Measure, String>]) -> Self {
-        let paces: Vec<f64> = measures.iter().flatten().map(Pace::log).collect();
-        let usual = median(&paces);
+    /// `paces`: logarithms of those of its clips.
+    fn of(paces: &[f64]) -> Self {
+        let usual = median(paces);
         let deviation = 1.4826 * median(&paces.iter().map(|pace| (pace - usual).abs()).collect::<Vec<_>>());
         let most = (PACE_MAX_DEVIATIONS * deviation).exp().max(PACE_MIN_FACTOR);
         Pace { usual: usual.exp(), most: if paces.len() < PACE_MIN_CLIPS { f64::INFINITY } else { most } }
@@ -190,6 +199,7 @@ impl Pace {
 
     fn tell(&self, clip: &Measure) -> String {
         let pace = Pace::log(clip).exp();
-        format!("{pace:.1} characters a second where {:.1} are usual: is this its text?", self.usual)
+        let language = &clip.language;
+        format!("{pace:.1} characters a second where {:.1} are usual in `{language}`: is this its text?", self.usual)
     }
 }

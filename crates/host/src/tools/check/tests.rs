@@ -54,10 +54,31 @@ fn a_good_corpus_has_no_problem() {
     assert_eq!(summary.problems, []);
     assert_eq!((summary.rows, summary.clips, summary.sample_rates_hz[&RATE_HZ]), (24, 24, 24));
     assert_eq!((summary.speakers["anna"], summary.languages["en"], summary.characters[&'f']), (24, 24, 48 + 1));
-    assert!((summary.hours - 24.0 / 3600.0).abs() < 1e-9 && (summary.pace - 17.0).abs() < 1e-9);
+    assert!((summary.hours - 24.0 / 3600.0).abs() < 1e-9 && (summary.pace["en"] - 17.0).abs() < 1e-9);
+    assert_eq!(summary.symbols["en"], "characters");
     assert_eq!(summary.seconds.bins, [HistogramBin { from: 1.0, to: 1.25, clips: 24 }]);
     assert_eq!(summary.text_length.bins, [HistogramBin { from: 17.0, to: 17.25, clips: 24 }]);
     assert_eq!((summary.detected_languages, &*summary.tokenizer), (0, "characters"));
+}
+
+#[test]
+fn a_pace_is_usual_or_odd_in_its_own_language() {
+    let dir = tempfile::tempdir().unwrap();
+    // 24 clips of 17 characters a second, and as many of 5: neither is odd, but one of the fast ones among the slow is.
+    let slow: Vec<(String, Vec<f32>, String)> = (0..24)
+        .map(|index| {
+            (format!("slow{index}"), tone(1.0, 0.5, 400.0 + index as f32), format!("fünf{}", char::from(b'a' + index)))
+        })
+        .chain([("odd".to_owned(), tone(1.0, 0.5, 500.0), "siebzehn Zeichen!".to_owned())])
+        .collect();
+    let slow: Vec<_> = slow.iter().map(|(id, samples, text)| (id.as_str(), samples.clone(), text.as_str())).collect();
+    let mut corpus = corpus(dir.path(), &slow);
+    corpus.utterances[24..].iter_mut().for_each(|utterance| utterance.language = Some("de".into()));
+    let summary = found(&corpus, &config());
+    assert_eq!((summary.pace["en"], summary.pace["de"]), (17.0, 5.0));
+    let [problem] = &summary.problems[..] else { panic!("{:#?}", summary.problems) };
+    assert!(problem.path.ends_with("odd.wav") && problem.kind == ProblemKind::Pace, "{problem}");
+    assert!(problem.what.contains("17.0 characters a second where 5.0 are usual in `de`"), "{problem}");
 }
 
 #[test]

@@ -3,14 +3,15 @@
 
 use super::facts::Facts;
 use super::{estimate, problem};
-use crate::config::{CacheContent, Config, DataDevice, MemoryCap, Precision};
+use crate::config::{CacheContent, Config, DataDevice, LongClips, MemoryCap, Precision};
+use crate::loader::LimitUse;
 use crate::tools::devices::CudaGpu;
 use crate::tools::report::{Finding, counted};
 use indicatif::HumanBytes;
 
 pub type Check = fn(&Config, &Facts) -> Option<Finding>;
 
-pub const CORPUS: &[Check] = &[corpus];
+pub const CORPUS: &[Check] = &[corpus, sound_limit, text_limit];
 pub const LOADING: &[Check] = &[native_loading, workers, host_prefetch, ring, overlap];
 pub const BATCHES: &[Check] = &[batch_size, shapes];
 pub const STEP: &[Check] = &[graph, precision, logging];
@@ -48,6 +49,36 @@ fn corpus(config: &Config, facts: &Facts) -> Option<Finding> {
     let path = config.data.dataset_path.as_deref().unwrap_or("DIR".as_ref()).display();
     let fact = format!("{fact} ({how}); {} rows of the metadata cannot be used", speech.left_out);
     warning("corpus-rows", fact, format!("`myxtts check {path}` lists them"))
+}
+
+fn sound_limit(config: &Config, facts: &Facts) -> Option<Finding> {
+    let speech = facts.speech()?;
+    limit("long-clips", &speech.limits[0], config, speech.planned.is_none())
+}
+
+fn text_limit(config: &Config, facts: &Facts) -> Option<Finding> {
+    limit("long-texts", &facts.speech()?.limits[1], config, false)
+}
+
+/// How many clips a limit leaves out, and which value keeps most. `sampled`: some were looked at.
+fn limit(code: &'static str, limit: &LimitUse, config: &Config, sampled: bool) -> Option<Finding> {
+    let LimitUse { name, limit, clips, above, keeps_most } = *limit;
+    let fate = match config.data.long_clips {
+        LongClips::Refuse => "left out",
+        LongClips::Crop => "cropped",
+        LongClips::Split => "split",
+    };
+    let of = if sampled { format!("{clips} recordings that were tried") } else { counted(clips, "clip") };
+    let fact = format!("{above} of {of} are above `{name}` {limit}");
+    let share = above as f64 / clips.max(1) as f64;
+    match keeps_most > limit {
+        false if above == 0 => good(code, format!("none of {of} is above `{name}` {limit}")),
+        false => good(code, format!("{fact}, and {fate}")),
+        true => {
+            let advice = format!("`{name}: {keeps_most}` keeps 99 % of them; `long_clips: split` cuts the rest");
+            Some(Finding::warning(code, share, format!("{fact}, and {fate}: {:.1} %", share * 100.0), advice))
+        }
+    }
 }
 
 fn native_loading(config: &Config, _: &Facts) -> Option<Finding> {
@@ -140,10 +171,7 @@ fn shapes(config: &Config, facts: &Facts) -> Option<Finding> {
             "utterances are packed end to end in batches of one shape: next to no padding, and graphs",
         );
     }
-    let fact = format!(
-        "every utterance gets {} frames and {} tokens",
-        config.data.max_mel_frames, config.data.max_text_length
-    );
+    let fact = format!("every utterance gets {} frames, and tokens for the longest text", config.data.max_mel_frames);
     let advice = "set `pad_to_fixed_length: false`: packed batches have one shape too";
     let planned = facts.speech().and_then(|speech| Some((speech, speech.planned.as_ref()?.padding_share)));
     let (share, ground) = match (planned, facts.speech()) {
@@ -372,8 +400,30 @@ mod tests {
                 train_seconds: 3420.0,
                 bytes: 160 << 20,
                 planned: None,
+                limits: limits(&[500; 100]),
             }),
         }
+    }
+
+    /// Of clips with so many frames, at the default of 800, and with short texts.
+    fn limits(frames: &[u32]) -> [LimitUse; 2] {
+        [LimitUse::of("max_mel_frames", 800, frames), LimitUse::of("max_text_length", 400, &[90; 600])]
+    }
+
+    #[test]
+    fn limits_tell_how_many_clips_they_leave_out_and_which_value_keeps_most() {
+        let mut long = facts(None, None);
+        let frames: Vec<u32> = (701..=900).collect();
+        long.speech.as_mut().unwrap_or_else(|_| panic!("it is there")).limits = limits(&frames);
+        let report = validate(&config(""), &long);
+        let finding = report.findings()[0];
+        assert_eq!((finding.code, finding.cost), ("long-clips", 0.5));
+        assert_eq!(
+            finding.fact,
+            "100 of 200 recordings that were tried are above `max_mel_frames` 800, and left out: 50.0 %"
+        );
+        let advice = finding.advice.as_deref().unwrap_or_default();
+        assert!(advice.starts_with("`max_mel_frames: 898` keeps 99 %"), "{advice}");
     }
 
     fn explained(fact: &str, hint: &str) -> Explained {

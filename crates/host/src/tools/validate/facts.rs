@@ -7,7 +7,7 @@ use crate::config::devices::{self, Gpus};
 use crate::corpus::{self, Utterance};
 use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
-use crate::loader::{COPIES_IN_FLIGHT, plan};
+use crate::loader::{COPIES_IN_FLIGHT, LimitUse, plan};
 use crate::simulate::Hook;
 use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, other_order, survey};
 use anyhow::Result;
@@ -60,6 +60,9 @@ pub struct Speech {
     pub bytes: u64,
     /// Batches, known where the cache is complete.
     pub planned: Option<Planned>,
+    /// What the limits on sound and text do: to the clips that train where the cache is complete; else to the sound of
+    /// the recordings that were decoded, and to all texts.
+    pub limits: [LimitUse; 2],
 }
 
 /// The batches of the first epoch.
@@ -123,12 +126,17 @@ fn speech(config: &Config) -> Result<Speech> {
     let (tokenizer, _) = cache::tokenizer(&corpus.utterances, config)?;
     let (clips, left_out) = (corpus.utterances.len(), corpus.problems.len());
     if let Some(report) = cache::find(&corpus.utterances, &tokenizer, config) {
-        let (planned, train_seconds) = planned(config)?;
-        let (seconds, bytes) = (report.seconds, report.bytes);
-        return Ok(Speech { clips, left_out, sampled: 0, seconds, train_seconds, bytes, planned: Some(planned) });
+        let (planned, train_seconds, limits) = planned(config)?;
+        let (seconds, bytes, planned) = (report.seconds, report.bytes, Some(planned));
+        return Ok(Speech { clips, left_out, sampled: 0, seconds, train_seconds, bytes, planned, limits });
     }
-    let (sampled, seconds) = guess_seconds(&corpus.utterances)?;
-    let letters: usize = corpus.utterances.iter().map(|utterance| utterance.text.chars().count()).sum();
+    let heard = some_seconds(&corpus.utterances)?;
+    let (sampled, mean) = (heard.len(), heard.iter().sum::<f64>() / heard.len() as f64);
+    let seconds = mean * clips as f64;
+    let characters: Vec<u32> = corpus.utterances.iter().map(|u| u.text.chars().count() as u32).collect();
+    let letters = characters.iter().map(|count| *count as usize).sum::<usize>();
+    let frames_per_second = f64::from(data.sample_rate) / config.model.hop_length as f64;
+    let frames: Vec<u32> = heard.iter().map(|seconds| (seconds * frames_per_second) as u32 + 1).collect();
     Ok(Speech {
         clips,
         left_out,
@@ -137,6 +145,10 @@ fn speech(config: &Config) -> Result<Speech> {
         train_seconds: seconds * data.train_split,
         bytes: sound_bytes(config, seconds) + (letters * size_of::<i32>()) as u64,
         planned: None,
+        limits: [
+            LimitUse::of("max_mel_frames", data.max_mel_frames, &frames),
+            LimitUse::of("max_text_length", data.max_text_length, &characters),
+        ],
     })
 }
 
@@ -148,24 +160,23 @@ fn sound_bytes(config: &Config, seconds: f64) -> u64 {
     (values * 2.0) as u64
 }
 
-/// Seconds of all recordings, from some that lie evenly in the corpus: how many were read, and the guess.
-fn guess_seconds(utterances: &[Utterance]) -> Result<(usize, f64)> {
+/// Seconds of some recordings that lie evenly in the corpus: at least one.
+fn some_seconds(utterances: &[Utterance]) -> Result<Vec<f64>> {
     let every = utterances.len().div_ceil(SAMPLED).max(1);
     let seconds = |utterance: &Utterance| {
         let wave = audio::decode(&utterance.audio).ok()?;
         Some(wave.samples.len() as f64 / f64::from(wave.rate_hz))
     };
     let heard: Vec<f64> = utterances.iter().step_by(every).filter_map(seconds).collect();
-    let mean = heard.iter().sum::<f64>() / heard.len().max(1) as f64;
     if heard.is_empty() {
         let none = "none of the recordings that were tried can be read";
         return Err(hinted(none, "`myxtts check` lists every one"));
     }
-    Ok((heard.len(), mean * utterances.len() as f64))
+    Ok(heard)
 }
 
-/// The batches of the first epoch, and the seconds that train. The cache is complete: this opens it and no more.
-fn planned(config: &Config) -> Result<(Planned, f64)> {
+/// The batches of the first epoch, the seconds that train, and what the limits do. The cache is complete: this opens it and no more.
+fn planned(config: &Config) -> Result<(Planned, f64, [LimitUse; 2])> {
     let data = dataset::prepare(config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
     let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
@@ -176,5 +187,5 @@ fn planned(config: &Config) -> Result<(Planned, f64)> {
         padding_share: 1.0 - speech as f64 / (batches * data.budget.frames) as f64,
         host_bytes: (data.train.layout(&data.budget).bytes * blocks) as u64,
     };
-    Ok((planned, data.train.seconds(config.data.sample_rate)))
+    Ok((planned, data.train.seconds(config.data.sample_rate), data.fit.limits()))
 }

@@ -107,6 +107,7 @@ fn expectation(config: &Config, facts: &Facts) -> Section {
             section.row("the first run", first);
         }
     }
+    section.row("the training", length(config));
     let where_to = match facts.placement.as_ref().map(|placement| &placement.model) {
         Ok(Some(gpu)) => format!("trains on {}", gpu.name),
         Ok(None) => "trains on the CPU: right for trying things, slow for a voice".into(),
@@ -115,6 +116,13 @@ fn expectation(config: &Config, facts: &Facts) -> Section {
     section.row("the run", where_to);
     section.row("its speed", "not measured here: `myxtts profile` does, `myxtts configure` tunes it");
     section
+}
+
+/// How long a training is, and how fast it learns.
+fn length(config: &Config) -> String {
+    let training = &config.training;
+    let steps = training.steps.map_or(String::new(), |steps| format!(", {steps} steps at most"));
+    format!("{} epochs{steps}, learning rate up to {:.1e}", training.epochs, training.learning_rate)
 }
 
 /// "12.3 MiB, estimated from 24 of 200 recordings".
