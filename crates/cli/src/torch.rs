@@ -35,7 +35,7 @@ pub fn hand_over(threads: ThreadFlags) -> anyhow::Error {
 /// Starts this process again where OpenMP was loaded with other settings than the command needs: the second program, called
 /// by its own name. Comes back where nothing is to be changed.
 pub fn set_openmp(task: &Task) -> anyhow::Result<()> {
-    let settings = task.threads().map_or(Vec::new(), |threads| openmp_here(threads));
+    let settings = task.threads().map_or(Vec::new(), openmp_here);
     if settings.is_empty() {
         return Ok(());
     }
