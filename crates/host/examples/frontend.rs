@@ -75,7 +75,7 @@ fn open(config: &Path) -> Result<Value> {
     let clock = Instant::now();
     let data = dataset::prepare(&config, dataset::KnownTokenizer::Nothing, &|_| (), &stop, &Hook::NONE)?;
     let options = LoaderOptions {
-        share: host::loader::Share::WHOLE,
+        share: myxtts_host::loader::Share::WHOLE,
         seed: config.training.seed,
         from: Position::default(),
         workers: 1,
