@@ -233,7 +233,7 @@ mod tests {
         let task = [("SLURM_PROCID", "5"), ("SLURM_NTASKS", "8"), ("SLURM_LOCALID", "1"), ("PMI_RANK", "5")];
         let srun = found(&[job.as_slice(), &task].concat());
         assert_eq!((srun.rank, srun.size, srun.local_rank, srun.launcher), (5, 8, 1, "srun"));
-        assert_eq!((&*srun.host, srun.port, srun.is_served), ("gpu07", 20_000 + 91234 % 9000, false));
+        assert_eq!((&*srun.host, srun.port, srun.is_served), ("gpu07", 21_234, false));
         let by_hand = found(&[task.as_slice(), &[("MASTER_ADDR", "a"), ("MASTER_PORT", "5")]].concat());
         assert_eq!((&*by_hand.host, by_hand.port), ("a", 5));
         for (list, first) in [("one", "one"), ("a,b", "a"), ("n[3]", "n3"), ("n[010-12]", "n010")] {
