@@ -25,13 +25,18 @@ C10_DECLARE_int(caffe2_log_level);
 
 namespace {
 
+// Each gradient begins at a multiple of so many values: kernels that read 16 bytes at a time want that.
+constexpr int64_t kAlignment = 64;
+
+int64_t room(const Tensor& grad) { return (grad.numel() + kAlignment - 1) / kAlignment * kAlignment; }
+
 // Where each gradient lies in `flat`, as views of it in the gradients' shapes.
 std::vector<Tensor> views(const std::vector<Tensor>& grads, const Tensor& flat) {
   std::vector<Tensor> parts;
   int64_t start = 0;
   for (auto& grad : grads) {
     parts.push_back(flat.narrow(0, start, grad.numel()).view(grad.sizes()));
-    start += grad.numel();
+    start += room(grad);
   }
   return parts;
 }
@@ -124,7 +129,7 @@ char* torchx_gloo_broadcast(const Gloo* gloo, const Tensor* tensor) {
 int64_t torchx_grad_len(const Tensor* const* params, size_t count) {
   int64_t len = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (params[i]->grad().defined()) len += params[i]->grad().numel();
+    if (params[i]->grad().defined()) len += room(params[i]->grad());
   }
   return len;
 }
