@@ -65,12 +65,15 @@ impl FlacEncoder {
         bits.put(0b11_1111_1111_1110, 14); // sync
         bits.put(0, 2); // blocks of a fixed size
         bits.put(0b0111, 4); // block size: 16 bits below
-        bits.put(0, 4); // sample rate: as in STREAMINFO
+        // ffmpeg, and with it Chromium, has no times for frames that leave the rate to STREAMINFO.
+        let (rate_code, rate) = rate_fields(self.rate_hz);
+        bits.put(rate_code, 4);
         bits.put(0, 4); // mono
         bits.put(0b100, 3); // 16 bits
         bits.put(0, 1);
         bits.put_number(self.frames);
         bits.put(block.len() as u64 - 1, 16);
+        bits.put(rate.0, rate.1);
         let check = crc8(&bits.bytes);
         bits.put(u64::from(check), 8);
         subframe(&block, &mut bits);
@@ -83,6 +86,29 @@ impl FlacEncoder {
         out.append(&mut bits.bytes);
         self.waiting = block;
         self.waiting.clear();
+    }
+}
+
+/// How a frame's header tells the rate: a code, and a value of so many bits behind the block size (RFC 9639, section 9.1.2).
+fn rate_fields(rate_hz: u32) -> (u64, (u64, u32)) {
+    const KNOWN: [(u32, u64); 11] = [
+        (88_200, 1),
+        (176_400, 2),
+        (192_000, 3),
+        (8_000, 4),
+        (16_000, 5),
+        (22_050, 6),
+        (24_000, 7),
+        (32_000, 8),
+        (44_100, 9),
+        (48_000, 10),
+        (96_000, 11),
+    ];
+    match KNOWN.iter().find(|(known_hz, _)| *known_hz == rate_hz) {
+        Some((_, code)) => (*code, (0, 0)),
+        None if rate_hz <= u32::from(u16::MAX) => (13, (rate_hz.into(), 16)),
+        None if rate_hz.is_multiple_of(10) && rate_hz / 10 <= u32::from(u16::MAX) => (14, ((rate_hz / 10).into(), 16)),
+        None => (0, (0, 0)), // STREAMINFO alone can tell it
     }
 }
 
@@ -215,7 +241,11 @@ mod tests {
 
     /// Symphonia's samples of an encoded file are the ones that went in, bit for bit.
     fn comes_back(samples: &[i16]) -> usize {
-        let (mut encoder, mut frames) = (FlacEncoder::new(22_050), Vec::new());
+        comes_back_at(22_050, samples)
+    }
+
+    fn comes_back_at(rate_hz: u32, samples: &[i16]) -> usize {
+        let (mut encoder, mut frames) = (FlacEncoder::new(rate_hz), Vec::new());
         samples.chunks(1000).for_each(|some| encoder.push(some, &mut frames));
         encoder.finish(&mut frames);
         let dir = tempfile::tempdir().unwrap();
@@ -223,7 +253,7 @@ mod tests {
         let file = [encoder.header(), frames].concat();
         std::fs::write(&path, &file).unwrap();
         let back = decode(&path).unwrap();
-        assert_eq!(back.rate_hz, 22_050);
+        assert_eq!(back.rate_hz, rate_hz);
         let back: Vec<i16> = back.samples.iter().map(|sample| (sample * 32_768.0).round() as i16).collect();
         assert!(back == samples, "{} samples", samples.len());
         file.len()
@@ -244,6 +274,14 @@ mod tests {
         let tone: Vec<i16> = (0..40_000).map(|i| ((i as f64 * 0.05).sin() * 12_000.0) as i16).collect();
         let size = comes_back(&tone);
         assert!(size < tone.len(), "a tone is at least halved: {size} bytes for {} samples", tone.len());
+    }
+
+    #[test]
+    fn every_way_to_tell_the_rate_is_read() {
+        for (rate_hz, code) in [(22_050, 6), (48_000, 10), (20_000, 13), (70_000, 14), (131_071, 0)] {
+            assert_eq!(rate_fields(rate_hz).0, code);
+            comes_back_at(rate_hz, &[5, -7, 300].repeat(3000));
+        }
     }
 
     #[test]
