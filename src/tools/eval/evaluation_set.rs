@@ -1,7 +1,7 @@
 //! Which sentences are spoken, and what they are held against.
 
 use anyhow::{Result, ensure};
-use host::config::{Config, Data};
+use host::config::{Config, CorpusFormat, Data};
 use host::corpus::{self, Corpus, Utterance};
 use host::dataset::{self, Part};
 use host::error::hinted;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct EvaluationOptions<'a> {
     /// The corpus; none: what the voice held out.
     pub data: Option<&'a Path>,
-    /// How another corpus than the voice's own is to be read.
+    /// How the corpus is to be read; what is left open is as it was when the voice was trained on it.
     pub layout: corpus::ReadOptions,
     pub part: Part,
     pub limit: usize,
@@ -79,7 +79,7 @@ impl EvaluationCorpus {
         };
         let layout = match relation {
             Relation::Foreign => wanted.layout.clone(),
-            _ => corpus::ReadOptions::of(data)?,
+            _ => as_asked(&wanted.layout, corpus::ReadOptions::of(data)?),
         };
         Ok(EvaluationCorpus { path: path.into(), layout, relation })
     }
@@ -123,6 +123,12 @@ fn plain(chosen: Vec<Utterance>) -> Vec<Case> {
 }
 
 /// The next recording of the same speaker, never the one that is compared.
+/// What was asked for, and else what was so.
+fn as_asked(asked: &corpus::ReadOptions, own: corpus::ReadOptions) -> corpus::ReadOptions {
+    let format = if asked.format == CorpusFormat::Auto { own.format } else { asked.format };
+    corpus::ReadOptions { format, speaker_pattern: asked.speaker_pattern.clone().or(own.speaker_pattern) }
+}
+
 fn with_references(chosen: Vec<Utterance>, all: &[Utterance], notes: &mut Vec<String>) -> Vec<Case> {
     let mut speakers: HashMap<&str, Vec<&Path>> = HashMap::new();
     all.iter().for_each(|clip| speakers.entry(&clip.speaker).or_default().push(&clip.audio));
