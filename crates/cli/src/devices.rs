@@ -36,6 +36,10 @@ fn page(survey: &Survey) -> String {
     if !survey.gpus.is_empty() {
         parts.push(format!("\n{}{}{}", columns(&gpu_rows(&survey.gpus)), remarks(&survey.gpus), numbers(survey)));
     }
+    if survey.gpus.len() > 1 {
+        let all: Vec<String> = (0..survey.gpus.len()).map(|gpu| gpu.to_string()).collect();
+        parts.push(format!("  Train on all of them side by side: --model-gpu {}\n", all.join(",")));
+    }
     if !survey.links.is_empty() {
         parts.push(format!("\nPaths between GPUs\n{}{}", columns(&link_rows(survey)), legend(survey)));
     }
