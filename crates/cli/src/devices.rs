@@ -36,9 +36,9 @@ fn page(survey: &Survey) -> String {
     if !survey.gpus.is_empty() {
         parts.push(format!("\n{}{}{}", columns(&gpu_rows(&survey.gpus)), remarks(&survey.gpus), numbers(survey)));
     }
-    if survey.gpus.len() > 1 {
-        let all: Vec<String> = (0..survey.gpus.len()).map(|gpu| gpu.to_string()).collect();
-        parts.push(format!("  Train on all of them side by side: --model-gpu {}\n", all.join(",")));
+    let usable: Vec<String> = survey.gpus.iter().filter_map(|gpu| Some(gpu.cuda_index?.to_string())).collect();
+    if usable.len() > 1 {
+        parts.push(format!("  To train on all of them side by side: --model-gpu {}\n", usable.join(",")));
     }
     if !survey.links.is_empty() {
         parts.push(format!("\nPaths between GPUs\n{}{}", columns(&link_rows(survey)), legend(survey)));
@@ -187,6 +187,7 @@ GPUs  2, NVIDIA driver 580.65.06, CUDA up to 13.0
     1  NVIDIA GeForce RTX 4090       24.0   0.5  23.5  97 %  gen4 x8   gen4 x16     0  0000:02:00.0
   GPU 1 uses 8 of 16 PCIe lanes: copies to it are slower than they could be
   An idle GPU lowers its PCIe generation; it rises under load
+  To train on all of them side by side: --model-gpu 0,1
 
 Paths between GPUs
          GPU 0  GPU 1
