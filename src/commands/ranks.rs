@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Keys that may differ from rank to rank: where things are, and how fast they are got. What the corpus comes to is compared
 /// by itself.
-const OWN: [&str; 24] = [
+const OWN: [&str; 26] = [
     "device",
     "data_gpu",
     "model_gpu",
@@ -28,6 +28,8 @@ const OWN: [&str; 24] = [
     "enable_memory_isolation",
     "model_start_delay",
     "checkpoint_dir",
+    "log_every",
+    "log_file",
     "tensorboard_log_dir",
     "dataset_path",
     "val_data",

@@ -63,15 +63,12 @@ impl Error {
 
 /// Devices that `training` asks for, or an error that lists what is there. Only `auto` chooses by itself.
 pub fn choose(training: &Training, gpus: &impl Gpus) -> Result<RoleGpus, Error> {
+    let data = training.data_gpu.map(|gpu| present(gpu, "data_gpu", gpus)).transpose()?;
     let model = match &training.model_gpu {
         Some(models) => Some(present(models.first(), "model_gpu", gpus)?),
         None => named(&training.device, gpus)?,
     };
-    if let Some(data) = training.data_gpu {
-        return Ok(RoleGpus { data: Some(present(data, "data_gpu", gpus)?), model });
-    }
-    let data = model.filter(|_| training.data_device != DataDevice::Cpu);
-    Ok(RoleGpus { data, model })
+    Ok(RoleGpus { data: data.or(model.filter(|_| training.data_device != DataDevice::Cpu)), model })
 }
 
 /// Devices of every rank that this machine is to start: an error names the rank whose card is missing.
