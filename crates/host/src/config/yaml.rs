@@ -2,7 +2,7 @@
 //! `1e-4` is a number, only `true` and `false` are switches, so `language: no` stays Norwegian.
 
 use super::error::Wrong;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Error as YamlError, MessageFormatter, Spanned, UserMessageFormatter};
 use std::fmt;
@@ -103,8 +103,11 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Node::Leaf(Value::Array(Vec::new())))
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element::<Node>()? {
+            values.push(value.into_value());
+        }
+        Ok(Node::Leaf(Value::Array(values)))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
