@@ -235,10 +235,8 @@ fn meet(store: &Store, prefix: &str, me: &Membership, home: Home, timeout: Durat
     let mut told = None;
     let start = Instant::now();
     loop {
-        for rank in 0..me.size {
-            if homes[rank].is_none() {
-                homes[rank] = store.get(&key(rank))?.map(|home| serde_json::from_slice(&home)).transpose()?;
-            }
+        for (rank, home) in homes.iter_mut().enumerate().filter(|(_, home)| home.is_none()) {
+            *home = store.get(&key(rank))?.map(|home| serde_json::from_slice(&home)).transpose()?;
         }
         let missing: Vec<String> = (0..me.size).filter(|&rank| homes[rank].is_none()).map(|r| r.to_string()).collect();
         if missing.is_empty() {

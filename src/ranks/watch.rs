@@ -35,6 +35,15 @@ struct Shared {
     keeper: String,
 }
 
+/// What the store says.
+struct Seen {
+    /// Why all are to end.
+    failed: Option<Vec<u8>>,
+    /// The last beat of the rank before this one, and whether that one's work is done.
+    beat: Option<Vec<u8>>,
+    is_over: bool,
+}
+
 impl Watch {
     /// Begins to watch. The store is reached by a connection of its own: the run's may be waiting.
     pub fn start(me: &Membership, prefix: &str, names: Vec<String>, timeout: Duration) -> Result<Watch> {
@@ -79,6 +88,7 @@ impl Watch {
     pub fn stop(&self) {
         self.shared.closed.store(true, Ordering::Relaxed);
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
@@ -103,22 +113,16 @@ impl Shared {
         let mut number = 0u64;
         while !self.closed.load(Ordering::Relaxed) {
             number += 1;
-            let look = || -> Result<(Option<Vec<u8>>, Option<Vec<u8>>, bool), torchx::Error> {
-                self.store.set(&self.key("beat", self.me), &number.to_le_bytes())?;
-                let beat = self.store.get(&self.key("beat", before))?;
-                let over = self.store.get(&self.key("end", before))?.is_some();
-                Ok((self.store.get(&self.failed())?, beat, over))
-            };
-            match look() {
+            match self.look(number, before) {
                 Err(_) if self.is_over.load(Ordering::Relaxed) => return,
                 Err(_) => self.end(&format!("{} is gone, and with it the store of all ranks", self.keeper)),
-                Ok((failed, beat, over)) => {
+                Ok(seen) => {
                     self.answered_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
-                    if let Some(reason) = failed {
+                    if let Some(reason) = seen.failed {
                         self.end(&String::from_utf8_lossy(&reason));
                     }
-                    if beat != last || over {
-                        (last, since) = (beat, Instant::now());
+                    if seen.beat != last || seen.is_over {
+                        (last, since) = (seen.beat, Instant::now());
                     } else if since.elapsed() > self.timeout {
                         let reason = format!(
                             "{} has not answered for {:.0} s: it has ended, it is stopped, or its network is down",
@@ -130,14 +134,23 @@ impl Shared {
                     }
                 }
             }
-            std::thread::sleep(self.period());
+            std::thread::park_timeout(self.period());
         }
+    }
+
+    fn look(&self, number: u64, before: usize) -> Result<Seen, torchx::Error> {
+        self.store.set(&self.key("beat", self.me), &number.to_le_bytes())?;
+        Ok(Seen {
+            failed: self.store.get(&self.failed())?,
+            beat: self.store.get(&self.key("beat", before))?,
+            is_over: self.store.get(&self.key("end", before))?.is_some(),
+        })
     }
 
     /// A store that does not answer blocks whoever asks it: this one only looks at the clock.
     fn watch_store(&self) {
         while !self.closed.load(Ordering::Relaxed) {
-            std::thread::sleep(self.period());
+            std::thread::park_timeout(self.period());
             let silent =
                 self.start.elapsed().saturating_sub(Duration::from_millis(self.answered_ms.load(Ordering::Relaxed)));
             if silent > self.timeout && !self.is_over.load(Ordering::Relaxed) {

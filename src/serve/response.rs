@@ -86,7 +86,7 @@ async fn whole(
     last: bool,
 ) -> Result<Bytes, ApiError> {
     let mut file = encoder.header();
-    let (mut encoding, mut last) = (encode(encoder, samples, last), last);
+    let (mut encoding, mut last) = (encode(Box::new(encoder), samples, last), last);
     let encoder = loop {
         let (encoder, bytes) = encoding.await.map_err(|_| ApiError::internal("the speech could not be encoded"))?;
         file.extend(bytes);
@@ -103,11 +103,11 @@ async fn whole(
 }
 
 /// Bytes that are being made of a chunk, and the encoder for the next.
-type Encoding = JoinHandle<(Encoder, Vec<u8>)>;
+type Encoding = JoinHandle<(Box<Encoder>, Vec<u8>)>;
 
 /// Encodes a chunk on another thread: MP3 and Opus of one second take milliseconds, for which the one thread of all
 /// connections would stand still.
-fn encode(mut encoder: Encoder, samples: Vec<f32>, last: bool) -> Encoding {
+fn encode(mut encoder: Box<Encoder>, samples: Vec<f32>, last: bool) -> Encoding {
     task::spawn_blocking(move || {
         let mut bytes = encoder.push(&samples);
         if last {
@@ -129,7 +129,7 @@ struct Stream {
 
 enum State {
     /// For the next chunk.
-    Waiting(Encoder),
+    Waiting(Box<Encoder>),
     /// A chunk, and whether it is the last.
     Encoding(Encoding, bool),
     Over,
@@ -137,7 +137,9 @@ enum State {
 
 impl Stream {
     fn new(chunks: mpsc::Receiver<Chunk>, encoder: Encoder, events: bool, samples: Vec<f32>, last: bool) -> Self {
-        Stream { chunks, events, header: encoder.start(), state: State::Encoding(encode(encoder, samples, last), last) }
+        let header = encoder.start();
+        let state = State::Encoding(encode(Box::new(encoder), samples, last), last);
+        Stream { chunks, events, header, state }
     }
 
     fn wrap(&mut self, bytes: Vec<u8>, last: bool) -> Bytes {

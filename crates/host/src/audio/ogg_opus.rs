@@ -34,9 +34,9 @@ impl OggOpus {
         let mut encoder = OpusEncoder::new(1);
         encoder.set_bitrate(Some(BITS_PER_SECOND));
         encoder.set_bandwidth(match wanted_hz {
-            0..=8_000 => Bandwidth::NarrowBand,
-            ..=16_000 => Bandwidth::WideBand,
-            ..=24_000 => Bandwidth::SuperWideBand,
+            ..=8_000 => Bandwidth::NarrowBand,
+            8_001..=16_000 => Bandwidth::WideBand,
+            16_001..=24_000 => Bandwidth::SuperWideBand,
             _ => Bandwidth::FullBand,
         });
         let lookahead = u16::try_from(encoder.lookahead()).expect("the format has 16 bits for it");
