@@ -3,7 +3,7 @@
 use super::{Bench, CONFIG, stderr};
 use std::fs;
 
-fn words<'a>(args: &'a [String]) -> Vec<&'a str> {
+fn words(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
