@@ -253,7 +253,7 @@ fn meet(store: &Store, prefix: &str, me: &Membership, home: Home, timeout: Durat
             return Err(hinted(fact, "see what they say where they were started; --rank-timeout gives them longer"));
         }
         if me.rank == 0 && start.elapsed() > SILENCE && told.as_ref() != Some(&missing) {
-            eprintln!("waiting for ranks {} of {}", missing.join(", "), me.size);
+            cli::say(format!("waiting for ranks {} of {}", missing.join(", "), me.size));
             told = Some(missing);
         }
         std::thread::sleep(POLL);
