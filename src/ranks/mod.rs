@@ -183,7 +183,7 @@ impl Ranks {
         let is_gone =
             |cause: &(dyn std::error::Error + 'static)| matches!(cause.downcast_ref(), Some(torchx::Error::Peer(_)));
         if error.chain().any(is_gone) {
-            self.watch.wait_for_reason();
+            self.watch.find_gone();
         }
         self.watch.fail(&Explained::of(error.as_ref()).to_string());
     }

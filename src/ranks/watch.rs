@@ -9,6 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use torchx::collectives::Store;
 
+/// Beats that a rank which is alive may miss on a busy machine.
+const BEATS: u32 = 5;
 /// Exit code of a rank that another one's end ends; as that of any error.
 const FAILED: u8 = 2;
 
@@ -69,9 +71,21 @@ impl Watch {
         Ok(Watch { shared, threads: Mutex::new(threads) })
     }
 
-    /// Until the watch has found out who is gone, which ends this process; or so long that it will not.
-    pub fn wait_for_reason(&self) {
-        std::thread::sleep(self.shared.timeout);
+    /// After a connection broke: finds out which rank is gone, by whose heart does not beat, and ends this process with that.
+    /// Returns where all are alive.
+    pub fn find_gone(&self) {
+        let shared = &self.shared;
+        let beats = || -> Result<Vec<Option<Vec<u8>>>, torchx::Error> {
+            (0..shared.names.len()).map(|rank| shared.store.get(&shared.key("beat", rank))).collect()
+        };
+        let Ok(before) = beats() else { return };
+        std::thread::sleep(BEATS * shared.period());
+        let Ok(after) = beats() else { return };
+        if let Some(gone) = (0..after.len()).find(|&rank| rank != shared.me && before[rank] == after[rank]) {
+            let reason = format!("{} is gone: its connections broke, and it shows no sign of life", shared.names[gone]);
+            shared.report(&reason);
+            shared.end(&reason);
+        }
     }
 
     /// Writes down why this rank ends, for the others.
