@@ -13,10 +13,20 @@ use std::sync::Arc;
 /// Slower than the others by more than this share is worth a word.
 const SLOWER: f64 = 0.05;
 
+/// Looks in a row that must find the same rank: noise falls on one and then on another.
+const PERSISTS: u32 = 5;
+
 pub struct RankLog {
     ranks: Arc<Ranks>,
-    /// What was said last.
-    told: Option<(usize, String)>,
+    suspicion: Suspicion,
+}
+
+/// The rank that the last looks found slower, how many in a row, and who was told of last.
+#[derive(Default)]
+struct Suspicion {
+    rank: Option<usize>,
+    looks: u32,
+    told: Option<usize>,
 }
 
 /// A rank's steps since its last figures.
@@ -49,7 +59,7 @@ impl RankFigures {
 
 impl RankLog {
     pub fn new(ranks: Arc<Ranks>) -> Self {
-        RankLog { ranks, told: None }
+        RankLog { ranks, suspicion: Suspicion::default() }
     }
 
     /// Shows this rank's figures; rank 0 gets those of all.
@@ -76,9 +86,7 @@ impl RankLog {
         if all.is_empty() {
             return Ok(None); // one has not come so far yet
         }
-        let slow = straggler(&all);
-        let finding = slow.filter(|found| self.told.as_ref() != Some(found));
-        self.told = finding.clone().or(self.told.take());
+        let finding = self.suspicion.look(straggler(&all));
         let exchange: Vec<f64> = all.iter().map(|rank| rank.exchange_ms).collect();
         let own: Vec<f64> = all.iter().map(RankFigures::own_ms).collect();
         let slowest = (0..own.len()).max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap_or(0);
@@ -94,6 +102,18 @@ impl RankLog {
             ],
             finding: finding.map(|(rank, why)| format!("straggler: {} {why}", self.ranks.name(rank))),
         }))
+    }
+}
+
+impl Suspicion {
+    /// What is to be told, once it is certain; of the same rank once.
+    fn look(&mut self, found: Option<(usize, String)>) -> Option<(usize, String)> {
+        let rank = found.as_ref().map(|(rank, _)| *rank);
+        self.looks = if rank == self.rank { self.looks + 1 } else { 1 };
+        self.rank = rank;
+        let certain = found.filter(|(rank, _)| self.looks >= PERSISTS && self.told != Some(*rank));
+        self.told = certain.as_ref().map(|(rank, _)| *rank).or(self.told);
+        certain
     }
 }
 
@@ -141,6 +161,18 @@ mod tests {
         assert!(straggler(&hot).unwrap().1.ends_with("held down: heat"));
         hot[1].throttle = None;
         assert!(straggler(&hot).unwrap().1.contains("computes more slowly"));
+    }
+
+    #[test]
+    fn only_what_stays_is_told_and_once() {
+        let mut suspicion = Suspicion::default();
+        let mut told = |ranks: &[usize]| -> Vec<usize> {
+            ranks.iter().filter_map(|rank| suspicion.look(Some((*rank, String::new())))).map(|(rank, _)| rank).collect()
+        };
+        assert_eq!(told(&[0, 1, 0, 1, 1, 1, 0, 1]), [] as [usize; 0]);
+        assert_eq!(told(&[1, 1, 1, 1, 1, 1, 1]), [1]);
+        assert_eq!(told(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]), [2]);
+        assert_eq!(suspicion.look(None), None);
     }
 
     #[test]
