@@ -28,9 +28,10 @@ impl Store {
         Store::open("localhost", port, true, timeout)
     }
 
-    /// Connects to a store, which may come up later: tries again until `timeout`.
+    /// Connects to a store, which may come up later: tries again until about `timeout`.
     pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Store, Error> {
-        Store::open(host, port, false, timeout)
+        // c10d tries twice, with a pause of up to two seconds between.
+        Store::open(host, port, false, timeout.mul_f64(0.45))
     }
 
     fn open(host: &str, port: u16, serves: bool, timeout: Duration) -> Result<Store, Error> {
