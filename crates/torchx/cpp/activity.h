@@ -3,6 +3,8 @@
 // same from CUDA 12.0 to 13 while the structs grew.
 #pragma once
 
+#include "bind.h"
+
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -148,12 +150,6 @@ inline void complete_buffer(void*, uint32_t, uint8_t* buffer, size_t, size_t val
   } catch (...) {
   }
   free(buffer);
-}
-
-template <class Function>
-void bind(void* handle, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(handle, name));
-  TORCH_CHECK(function, "CUPTI: ", name, " is missing: ", dlerror());
 }
 
 inline Library open() {

@@ -1,6 +1,7 @@
 // Rendezvous and collectives over host memory: c10d's store and Gloo, both inside libtorch_cpu.
 #define USE_C10D_GLOO  // what LibTorch was built with; its header asks for it
 #include "error.h"
+#include "gradients.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -39,14 +40,6 @@ std::vector<Tensor> views(const std::vector<Tensor>& grads, const Tensor& flat) 
     start += room(grad);
   }
   return parts;
-}
-
-std::vector<Tensor> gradients(const Tensor* const* params, size_t count) {
-  std::vector<Tensor> grads;
-  for (size_t i = 0; i < count; ++i) {
-    if (params[i]->grad().defined()) grads.push_back(params[i]->grad());
-  }
-  return grads;
 }
 
 }  // namespace
@@ -128,9 +121,7 @@ char* torchx_gloo_broadcast(const Gloo* gloo, const Tensor* tensor) {
 
 int64_t torchx_grad_len(const Tensor* const* params, size_t count) {
   int64_t len = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (params[i]->grad().defined()) len += room(params[i]->grad());
-  }
+  for (auto& grad : gradients(params, count)) len += room(grad);
   return len;
 }
 

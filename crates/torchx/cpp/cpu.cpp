@@ -1,5 +1,6 @@
 // The half that needs no CUDA library: calls that go through LibTorch's dispatcher, whatever the device.
 #include "error.h"
+#include "gradients.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -25,14 +26,6 @@
 using at::Tensor;
 
 namespace {
-
-std::vector<Tensor> gradients(const Tensor* const* params, size_t count) {
-  std::vector<Tensor> grads;
-  for (size_t i = 0; i < count; ++i) {
-    if (params[i]->grad().defined()) grads.push_back(params[i]->grad());
-  }
-  return grads;
-}
 
 std::vector<Tensor> list(const Tensor* const* tensors, size_t count) {
   std::vector<Tensor> values;

@@ -2,6 +2,8 @@
 // asks of it, whose interface has stood since 2.10. Its calls go to the current stream and can be captured.
 #pragma once
 
+#include "bind.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -29,12 +31,6 @@ struct Library {
   const char* (*error_string)(int);
   const char* (*last_error)(Comm);
 };
-
-template <class Function>
-void bind(void* handle, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(handle, name));
-  TORCH_CHECK(function, "NCCL: ", name, " is missing: ", dlerror());
-}
 
 inline const Library& library() {
   static const Library found = [] {

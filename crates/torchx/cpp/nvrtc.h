@@ -2,6 +2,8 @@
 // lies beside libtorch_cuda and knows where its own NVRTC is; the wheels carry no nvrtc.h, so its part is here.
 #pragma once
 
+#include "bind.h"
+
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -34,12 +36,6 @@ struct Library {
   decltype(&cuLaunchKernel) launch;
   decltype(&cuGetErrorString) driver_error_string;
 };
-
-template <class Function>
-void bind(void* handle, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(handle, name));
-  TORCH_CHECK(function, "NVRTC: ", name, " is missing: ", dlerror());
-}
 
 inline Library open() {
   Dl_info torch_cuda;
