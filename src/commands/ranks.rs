@@ -76,7 +76,7 @@ pub fn in_ranks(
     }
 }
 
-/// The settings of one of `size` ranks on this machine: its own GPU, and its share of cores and caps.
+/// The settings of one of `size` ranks on this machine: its own GPU, and its share of the caps.
 fn of_rank(mut config: Config, local_rank: usize, size: usize) -> Result<Config> {
     let training = &mut config.training;
     match &training.model_gpu {
@@ -100,10 +100,6 @@ fn of_rank(mut config: Config, local_rank: usize, size: usize) -> Result<Config>
     training.ranks = None;
     if training.data_gpu.is_some() {
         training.data_gpu_memory = training.data_gpu_memory.map(|cap| cap.among(size as u64));
-    }
-    if size > 1 {
-        let workers = config.data.loader_workers() / size;
-        config.data.num_workers = config.data.num_workers.or(Some(workers.max(1)));
     }
     Ok(config)
 }

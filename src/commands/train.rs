@@ -108,7 +108,7 @@ fn prepare(
     let Some(ranks) = ranks else { return open() };
     let builder = ranks.neighbours().next().expect("this one at least");
     if ranks.me.rank != builder {
-        ranks.wait_for::<bool>("features", builder, &|what| bar.set_message(what.to_owned()))?;
+        ranks.wait_for::<bool>("features", builder)?;
     }
     let data = open()?;
     ranks.show("features", &true)?;

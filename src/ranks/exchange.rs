@@ -222,7 +222,7 @@ fn uses_nccl(ranks: &Ranks, number: u64, training: &Training, device: Device) ->
     let mut wanted = false;
     if ranks.is_first() {
         let all = (0..ranks.me.size)
-            .map(|rank| ranks.wait_for(&key, rank, &|_| ()))
+            .map(|rank| ranks.wait_for(&key, rank))
             .collect::<Result<Vec<Option<(String, String)>>>>()?;
         let mut known: Vec<&(String, String)> = all.iter().flatten().collect();
         known.sort();

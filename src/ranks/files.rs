@@ -16,7 +16,7 @@ impl Ranks {
         let mut is_sent = false;
         if self.is_first() {
             for rank in 0..self.me.size {
-                is_sent |= !self.wait_for::<bool>("has", rank, &|_| ())?;
+                is_sent |= !self.wait_for::<bool>("has", rank)?;
             }
         }
         if !self.of_first("is sent", &is_sent)? {

@@ -69,9 +69,12 @@ impl Ranks {
         let gloo = Gloo::join(&store, &format!("{prefix}/gloo"), place, &address, PATIENCE)
             .context("the ranks cannot reach each other")?;
         let ranks = Ranks { me, store, prefix, gloo: Mutex::new(gloo), watch, homes, exchanges: AtomicU64::new(0) };
-        let mine = &ranks.homes[ranks.me.rank].version;
-        let differs = |first: &String| format!("version {mine}, and rank 0 has {first}");
-        ranks.same("version", mine, differs).inspect_err(|error| ranks.fail(error))?;
+        let [mine, first] = [ranks.me.rank, 0].map(|rank| &ranks.homes[rank].version);
+        if mine != first {
+            let error = unlike(format!("version {mine}, and rank 0 has {first}"));
+            ranks.fail(&error);
+            return Err(error);
+        }
         Ok(ranks)
     }
 
@@ -114,8 +117,8 @@ impl Ranks {
     }
 
     /// Waits until a rank shows something under this name. How long that takes is the rank's affair: that it is alive, the
-    /// watch knows. `waiting` is called every so often with what is waited for.
-    pub fn wait_for<T: DeserializeOwned>(&self, name: &str, rank: usize, waiting: &dyn Fn(&str)) -> Result<T> {
+    /// watch knows. Who speaks for all says every so often whom it waits for.
+    pub fn wait_for<T: DeserializeOwned>(&self, name: &str, rank: usize) -> Result<T> {
         let (start, mut told) = (Instant::now(), SILENCE);
         loop {
             if let Some(value) = self.shown(name, rank)? {
@@ -123,16 +126,16 @@ impl Ranks {
             }
             if start.elapsed() > told {
                 told *= 2;
-                waiting(&format!("waiting for {}: {name}, {:.0} s", self.name(rank), start.elapsed().as_secs_f64()));
+                cli::say(format!("waiting for {}, {:.0} s", self.name(rank), start.elapsed().as_secs_f64()));
             }
             std::thread::sleep(POLL);
         }
     }
 
     /// Waits until all have come here.
-    pub fn meet(&self, name: &str, waiting: &dyn Fn(&str)) -> Result<()> {
+    pub fn meet(&self, name: &str) -> Result<()> {
         self.show(name, &true)?;
-        (0..self.me.size).try_for_each(|rank| self.wait_for::<bool>(name, rank, waiting).map(drop))
+        (0..self.me.size).try_for_each(|rank| self.wait_for::<bool>(name, rank).map(drop))
     }
 
     /// What rank 0 has; the others wait for it.
@@ -140,7 +143,7 @@ impl Ranks {
         if self.is_first() {
             self.show(name, value)?;
         }
-        self.wait_for(name, 0, &|_| ())
+        self.wait_for(name, 0)
     }
 
     /// An error where this rank's value is not that of rank 0; `differs` makes the sentence of rank 0's.
@@ -152,7 +155,7 @@ impl Ranks {
         if first == *mine {
             return Ok(());
         }
-        Err(hinted(differs(&first), "all ranks need the same program, settings and corpus"))
+        Err(unlike(differs(&first)))
     }
 
     /// The sum over all ranks, in place; on the CPU.
@@ -192,7 +195,7 @@ impl Ranks {
     pub fn leave(&self) -> Result<()> {
         self.watch.done();
         if self.is_first() && !self.me.is_served {
-            self.meet("end", &|_| ())?;
+            self.meet("end")?;
         } else {
             self.show("end", &true)?;
         }
@@ -213,6 +216,10 @@ impl Home {
     fn of(&self, rank: usize) -> String {
         format!("rank {rank} ({}, process {})", self.machine, self.pid)
     }
+}
+
+fn unlike(fact: String) -> anyhow::Error {
+    hinted(fact, "all ranks need the same program, settings and corpus")
 }
 
 fn open_store(me: &Membership, timeout: Duration) -> Result<Store> {

@@ -63,6 +63,15 @@ impl<'a> RunContext<'a> {
         self.ranks.map_or(Share::WHOLE, |ranks| Share { rank: ranks.me.rank, ranks: ranks.me.size })
     }
 
+    /// Threads that the loader begins with: ranks of one machine share its cores, unless a number was given.
+    fn loader_workers(&self) -> usize {
+        let (workers, given) = (self.config.data.loader_workers(), self.config.data.num_workers.is_some());
+        match self.ranks {
+            Some(ranks) if !given => workers.min((workers / ranks.neighbours().count()).max(1)),
+            _ => workers,
+        }
+    }
+
     /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
     pub fn expected_steps(&self) -> u64 {
         let (training, data) = (&self.config.training, self.data);
@@ -87,7 +96,7 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
         seed: config.training.seed,
         from,
         share: context.share(),
-        workers: settings.loader_workers(),
+        workers: context.loader_workers(),
         depth: settings.prefetch_depth(),
         in_flight: host::loader::COPIES_IN_FLIGHT,
         ordered: settings.deterministic,

@@ -84,7 +84,7 @@ pub fn measure(context: &RunContext, ranks: &Arc<Ranks>, steps: u64) -> Result<O
     let alone = RunContext { ranks: None, ..*context };
     let before = if ranks.is_first() { Some(observe(&alone, steps)?) } else { None };
     // The others must not compute meanwhile: on one machine they share cores, and links.
-    ranks.meet("alone is measured", &|_| ())?;
+    ranks.meet("alone is measured")?;
     let together = observe(&RunContext { ranks: Some(ranks), ..*context }, steps)?;
     let Some(before) = before else { return Ok(None) };
     // Whichever comes first pays for cold caches and clocks.
