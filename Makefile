@@ -5,6 +5,7 @@ PROFILE := --release   # one profile for everything: LibTorch's bindings are com
 HOST := -p myxtts-host -p myxtts-cli
 BIN := target/release/myxtts   # for what computes with tensors it becomes myxtts-torch, beside it
 DEMO := demo
+SENTENCE := The old fox sings near the quiet river.
 
 .PHONY: demo test test-host build setup docs gpu-test bench-frontend
 
@@ -14,15 +15,19 @@ setup:
 build: setup
 	$(CARGO) build $(PROFILE)
 
+# The bundled voice speaks, a new one is tuned from it, and says the same.
 demo: build
-	@$(BIN) sample-corpus $(DEMO)/corpus
+	@mkdir -p $(DEMO)
+	@$(BIN) synth --text "$(SENTENCE)" -o $(DEMO)/bundled.wav
+	@$(BIN) sample-corpus $(DEMO)/corpus --clips 60
 	@rm -rf $(DEMO)/checkpoints   # the demo starts over each time
 	@$(BIN) train --config configs/demo.yaml
-	@$(BIN) synth --checkpoint $(DEMO)/checkpoints --text "The old fox sings near the quiet river." -o $(DEMO)/demo.wav
+	@$(BIN) synth --checkpoint $(DEMO)/checkpoints --text "$(SENTENCE)" -o $(DEMO)/demo.wav
 	@echo
-	@echo "audio:       $(DEMO)/demo.wav"
-	@echo "checkpoint:  $(DEMO)/checkpoints/best"
-	@echo "TensorBoard: tensorboard --logdir $(DEMO)/checkpoints/logs"
+	@echo "bundled voice: $(DEMO)/bundled.wav"
+	@echo "new voice:     $(DEMO)/demo.wav"
+	@echo "checkpoint:    $(DEMO)/checkpoints/best"
+	@echo "TensorBoard:   tensorboard --logdir $(DEMO)/checkpoints/logs"
 
 test: test-host
 	@scripts/setup.sh

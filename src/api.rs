@@ -3,10 +3,11 @@
 use crate::checkpoint::Checkpoint;
 use crate::feed::{Caps, Roles};
 use crate::run::{Progress, RunContext, choose_kernels};
-use crate::synth::{Request, Synthesizer};
+use crate::synth::{Request, Synthesizer, bundled_vocoder};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use host::audio;
+use host::bundled;
 use host::config::Config;
 use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::error::hinted;
@@ -89,11 +90,21 @@ pub struct Speech {
 }
 
 impl Voice {
+    /// The voice that comes with the program, on a GPU where there is one.
+    pub fn bundled() -> Result<Self> {
+        Self::load(bundled::require()?.voice(), None)
+    }
+
     /// Loads a checkpoint, or the best one of a folder, onto a GPU where there is one. `vocoder` is a folder of `myxtts
-    /// train-vocoder`; without it Griffin-Lim makes the sound, which is hollow.
+    /// train-vocoder`; without it the bundled one makes the sound, or Griffin-Lim for frames that it does not take.
     pub fn load(checkpoint: impl AsRef<Path>, vocoder: Option<&Path>) -> Result<Self> {
         use_own_cores();
-        Ok(Voice(Synthesizer::load(checkpoint.as_ref(), vocoder, Roles::named("auto")?)?))
+        let checkpoint = checkpoint.as_ref();
+        let vocoder = match vocoder {
+            Some(path) => Some(path.into()),
+            None => bundled_vocoder(&Checkpoint::open(checkpoint)?.config),
+        };
+        Ok(Voice(Synthesizer::load(checkpoint, vocoder.as_deref(), Roles::named("auto")?)?))
     }
 
     /// Speaks a text of any length in the checkpoint's own voice.

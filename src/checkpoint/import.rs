@@ -1,8 +1,10 @@
 //! Weights from elsewhere: another run's checkpoint, or a safetensors file. By name; what does not fit stays as it is.
 
-use super::{Checkpoint, Tensors, read_weights, weights_file};
+use super::{Checkpoint, RunKind, Tensors, read_weights, weights_file};
 use crate::optimizer::ParameterGroup;
 use anyhow::Result;
+use host::bundled;
+use host::config::{self, Config};
 use host::error::hinted;
 use host::text::Tokenizer;
 use std::path::PathBuf;
@@ -35,12 +37,47 @@ impl WeightSource {
         }
     }
 
+    /// Whether there are weights for a group of parameters. A file has one group's, the first's.
+    pub fn holds(&self, group: &str) -> bool {
+        self.checkpoint().is_some_and(|checkpoint| weights_file(checkpoint.folder(), group).exists())
+    }
+
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
         match self {
             WeightSource::Checkpoint(checkpoint) => Some(checkpoint),
             WeightSource::File(_) => None,
         }
     }
+}
+
+/// What the bundled voice is to a new run.
+pub enum BundledStart {
+    /// Its weights fit.
+    Fits(WeightSource),
+    /// It is a network of another size, or for other frames: what it is.
+    Differs(String),
+    Missing,
+}
+
+/// Looks whether a run with these settings can begin with the bundled voice.
+pub fn bundled_start(config: &Config) -> Result<BundledStart> {
+    let Some(bundled) = bundled::find() else { return Ok(BundledStart::Missing) };
+    let checkpoint = Checkpoint::open(&bundled.voice())?.of_kind(RunKind::Voice)?;
+    // What is left equal decides shapes; the rest of a model's settings is how it is trained, or its vocoder's.
+    let network = |of: &Config| {
+        let config::Model { n_mels, n_fft, hop_length, f_min, f_max, .. } = of.model;
+        let config::Model { text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads, .. } =
+            of.model;
+        let frames = (of.data.sample_rate, n_mels, n_fft, hop_length, f_min, f_max);
+        (frames, [text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads], of.model.clones())
+    };
+    Ok(match network(config) == network(&checkpoint.config) {
+        true => BundledStart::Fits(WeightSource::Checkpoint(Box::new(checkpoint))),
+        false => {
+            let Config { model, data, .. } = &checkpoint.config;
+            BundledStart::Differs(format!("{:?}, {} Hz", model.size, data.sample_rate).to_lowercase())
+        }
+    })
 }
 
 /// Copies what fits into the group's parameters and says what did. `tokenizer`: this run's.
@@ -133,7 +170,6 @@ fn some(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::config::Config;
     use tch::nn::{Init, VarStore};
     use tch::{Device, Kind};
 

@@ -5,7 +5,7 @@ mod import;
 pub mod voice;
 mod writer;
 
-pub use import::{WeightSource, load_matching_weights};
+pub use import::{BundledStart, WeightSource, bundled_start, load_matching_weights};
 pub use writer::{CheckpointParts, CheckpointWriter, archive_earlier_run};
 
 use crate::feed::MelStats;

@@ -1,8 +1,7 @@
 //! `myxtts eval`: how good a voice is.
 
-use super::speaking::{device, load, options};
+use super::speaking::{ChosenVoice, options};
 use super::stop_flag;
-use crate::checkpoint::{Checkpoint, RunKind};
 use crate::synth::Synthesizer;
 use crate::tools::eval::{
     self, Case, EvaluatedClip, Evaluation, EvaluationFolder, EvaluationOptions, EvaluationSet, Recogniser, SpeechMode,
@@ -31,14 +30,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// None when stopped.
 fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
     let recogniser = args.asr_command.as_deref().map(Recogniser::new).transpose()?;
-    let config = Checkpoint::open(&args.voice.checkpoint)?.of_kind(RunKind::Voice)?.config;
-    let EvaluationSet { cases, notes } = choose(args, &config)?;
+    let chosen = ChosenVoice::of(&args.voice)?;
+    let config = &chosen.config;
+    let EvaluationSet { cases, notes } = choose(args, config)?;
     notes.iter().for_each(|note| say(format!("note: {note}")));
-    let voice = load(&args.voice)?;
+    let voice = chosen.load()?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
     let manner = if args.copy { SpeechMode::Copy } else { SpeechMode::Speak(options(&args.flow)) };
-    let (vocoder, device) = (args.voice.vocoder.as_deref(), device(&args.voice)?);
-    let settings = SpeechSettings::of(&args.voice.checkpoint, vocoder, device, manner)?;
+    let settings = SpeechSettings::of(&chosen.checkpoint, chosen.vocoder.as_deref(), chosen.device, manner)?;
     let mut folder = EvaluationFolder::open(&args.output, &settings)?;
 
     let mut failures = Vec::new();

@@ -11,6 +11,7 @@ mod eval;
 mod fix;
 mod profile;
 mod ranks;
+mod sample_corpus;
 mod serve;
 mod speaking;
 mod synth;
@@ -45,6 +46,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Analyze(args) => analyze::run(&args),
         Command::Configure(args) => configure::run(&args),
         Command::Fix(args) => fix::run(&args),
+        Command::SampleCorpus(args) if args.is_bundled() => sample_corpus::run(args),
         // All by name: a command that neither program runs would be handed over for ever.
         other @ (Command::Prepare(_)
         | Command::Cache(_)

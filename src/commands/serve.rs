@@ -7,6 +7,7 @@ use crate::synth::Options;
 use anyhow::{Context, Result};
 use cli::serve::Args;
 use cli::{print_line, say};
+use host::bundled;
 use host::error::hinted;
 use std::env;
 use std::fs;
@@ -23,7 +24,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut voice = load(&args.voice)?;
     voice.warm_up(&Options::default())?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let voices = args.voices.as_deref().map(|folder| Voices::load(folder, &voice)).transpose()?.unwrap_or_default();
+    let bundled = if args.voice.is_bundled() { bundled::find().map(|bundled| bundled.speakers()) } else { None };
+    let folder = args.voices.clone().or(bundled);
+    let voices = folder.map(|folder| Voices::load(&folder, &voice)).transpose()?.unwrap_or_default();
     if !args.host.is_loopback() && settings.token.is_none() {
         say("note: whoever reaches this address may use it; --token-file asks for a token");
     }

@@ -1,14 +1,44 @@
 //! From flags to a voice that is ready to speak.
 
+use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::Roles;
 use crate::model::Sampling;
-use crate::synth::{Options, Synthesizer};
+use crate::synth::{Options, Synthesizer, bundled_vocoder};
 use anyhow::Result;
-use cli::flags::{FlowFlags, VoiceFlags};
+use cli::flags::{FlowFlags, VocoderChoice, VoiceFlags};
+use host::config::Config;
+use std::path::PathBuf;
 use tch::Device;
 
+/// A voice to speak with, by the checkpoints that hold it.
+pub struct ChosenVoice {
+    pub checkpoint: PathBuf,
+    /// As the voice was trained.
+    pub config: Config,
+    /// None is Griffin-Lim.
+    pub vocoder: Option<PathBuf>,
+    pub device: Device,
+}
+
+impl ChosenVoice {
+    pub fn of(flags: &VoiceFlags) -> Result<Self> {
+        let checkpoint = flags.checkpoint()?;
+        let config = Checkpoint::open(&checkpoint)?.of_kind(RunKind::Voice)?.config;
+        let vocoder = match flags.vocoder() {
+            VocoderChoice::Bundled => bundled_vocoder(&config),
+            VocoderChoice::Checkpoint(path) => Some(path),
+            VocoderChoice::GriffinLim => None,
+        };
+        Ok(ChosenVoice { checkpoint, config, vocoder, device: device(flags)? })
+    }
+
+    pub fn load(&self) -> Result<Synthesizer> {
+        Synthesizer::load(&self.checkpoint, self.vocoder.as_deref(), self.device)
+    }
+}
+
 pub fn load(flags: &VoiceFlags) -> Result<Synthesizer> {
-    Synthesizer::load(&flags.checkpoint, flags.vocoder.as_deref(), device(flags)?)
+    ChosenVoice::of(flags)?.load()
 }
 
 pub fn device(flags: &VoiceFlags) -> Result<Device> {

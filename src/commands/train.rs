@@ -2,7 +2,7 @@
 
 use super::ranks::{in_ranks, same_data};
 use super::stop_flag;
-use crate::checkpoint::{self, Checkpoint, RunKind, WeightSource};
+use crate::checkpoint::{self, BundledStart, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
 use crate::run::{RunContext, activations, choose_kernels};
@@ -130,7 +130,7 @@ fn start(args: &Args, config: &Config, kind: RunKind, ranks: Option<&Arc<Ranks>>
         _ => None,
     });
     let Some(name) = ranks.of_first("resumed", &resumed)? else {
-        return found.map_or_else(|| fresh(args), Ok);
+        return found.map_or_else(|| fresh(args, config, kind), Ok);
     };
     ranks.share_folder(&folder.join(&name), checkpoint::STATE)?;
     match found {
@@ -139,18 +139,31 @@ fn start(args: &Args, config: &Config, kind: RunKind, ranks: Option<&Arc<Ranks>>
     }
 }
 
-fn fresh(args: &Args) -> Result<RunStart> {
-    match &args.init_from {
-        None => Ok(RunStart::Fresh),
-        Some(path) => Ok(RunStart::FineTune(WeightSource::open(path.clone())?)),
+fn fresh(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
+    if let Some(path) = &args.init_from {
+        return Ok(RunStart::FineTune(WeightSource::open(path.clone())?));
     }
+    if args.from_scratch || kind != RunKind::Voice {
+        return Ok(RunStart::Fresh);
+    }
+    Ok(match checkpoint::bundled_start(config)? {
+        BundledStart::Fits(source) => {
+            say("begins with the bundled voice; --from-scratch begins with random weights");
+            RunStart::FineTune(source)
+        }
+        BundledStart::Differs(what) => {
+            say(format!("begins with random weights: the bundled voice is another network ({what})"));
+            RunStart::Fresh
+        }
+        BundledStart::Missing => RunStart::Fresh,
+    })
 }
 
 /// What to begin with. A folder that holds checkpoints is never overwritten without a word.
 fn find_start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
     let folder = &config.training.checkpoint_dir;
     if args.reset_training {
-        return fresh(args);
+        return fresh(args, config, kind);
     }
     let newest = Checkpoint::newest(folder)?;
     match (newest, args.resume) {
@@ -162,13 +175,13 @@ fn find_start(args: &Args, config: &Config, kind: RunKind) -> Result<RunStart> {
         }
         (None, true) => {
             say(format!("{}: nothing to resume yet, so this run starts fresh", folder.display()));
-            fresh(args)
+            fresh(args, config, kind)
         }
         (Some(checkpoint), false) => Err(hinted(
             format!("{}: holds a run at step {}", folder.display(), checkpoint.state.step),
             "--resume goes on with it, --reset-training starts over, --checkpoint-dir chooses another folder",
         )),
-        (None, false) => fresh(args),
+        (None, false) => fresh(args, config, kind),
     }
 }
 

@@ -4,8 +4,10 @@ use crate::checkpoint::voice::VoiceFile;
 use crate::feed::Roles;
 use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
+use cli::flags::checkpoint_or_bundled;
 use cli::voice::{Args, FOLDER, What};
 use cli::{print_line, say};
+use host::bundled;
 use host::error::{WithHint, hinted};
 use serde_json::json;
 use std::fs;
@@ -19,13 +21,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::Make { checkpoint, recordings, output, device, json, .. } => {
             let path =
                 output.map_or_else(|| named(recordings[0].file_stem().unwrap_or_default().as_ref()), |p| place(&p));
+            let checkpoint = checkpoint_or_bundled(checkpoint.as_deref())?;
             let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;
             let heard = synthesizer.hear(&recordings)?;
             heard.notes.iter().for_each(|note| say(format!("note: {note}")));
             write(&heard.voice, &path)?;
             print(&path, &heard.voice, json)?;
         }
-        What::List { folder, json } => list(&folder, json)?,
+        What::List { folder, json } => list(folder.as_deref(), json)?,
         What::Info { voice, json } => {
             let path = find(&voice);
             print(&path, &VoiceFile::read(&path)?, json)?;
@@ -47,9 +50,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A voice by its path, or by its name in `voices/`.
+/// A voice by its path, by its name in `voices/`, or by that of a bundled speaker.
 pub fn find(name: &Path) -> PathBuf {
-    if name.exists() { name.into() } else { Some(place(name)).filter(|path| path.exists()).unwrap_or(name.into()) }
+    let own = || Some(place(name)).filter(|path| path.exists());
+    let speaker = || Some(bundled::find()?.speakers().join(file_name(name))).filter(|path| path.exists());
+    if name.exists() { name.into() } else { own().or_else(speaker).unwrap_or(name.into()) }
 }
 
 /// A bare name is one in `voices/`.
@@ -58,7 +63,11 @@ fn place(name: &Path) -> PathBuf {
 }
 
 fn named(name: &Path) -> PathBuf {
-    Path::new(FOLDER).join(format!("{}.{EXTENSION}", name.display()))
+    Path::new(FOLDER).join(file_name(name))
+}
+
+fn file_name(name: &Path) -> String {
+    format!("{}.{EXTENSION}", name.display())
 }
 
 /// Under a temporary name first: a voice is either whole or not there.
@@ -94,12 +103,15 @@ fn as_json(path: &Path, voice: &VoiceFile) -> serde_json::Value {
     })
 }
 
-fn list(folder: &Path, json: bool) -> Result<()> {
-    let missing = || format!("{}: no such folder", folder.display());
-    let entries = fs::read_dir(folder).hint("`myxtts voice make` makes voices").with_context(missing)?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
-    files.sort();
+fn list(folder: Option<&Path>, json: bool) -> Result<()> {
+    let files = match folder {
+        Some(folder) => files(folder)?,
+        None => {
+            let speakers = bundled::find().map(|bundled| bundled.speakers());
+            let there = [Some(FOLDER.into()), speakers].into_iter().flatten().filter(|folder| folder.is_dir());
+            there.map(|folder| files(&folder)).collect::<Result<Vec<_>>>()?.concat()
+        }
+    };
     let voices: Vec<(PathBuf, Result<VoiceFile>)> =
         files.into_iter().map(|path| (path.clone(), VoiceFile::read(&path))).collect();
     if json {
@@ -113,7 +125,17 @@ fn list(folder: &Path, json: bool) -> Result<()> {
         })?;
     }
     if voices.is_empty() {
-        say(format!("{}: no voices in it", folder.display()));
+        say(format!("{}: no voices in it", folder.unwrap_or(Path::new(FOLDER)).display()));
     }
     Ok(())
+}
+
+/// The voice files of a folder, by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let missing = || format!("{}: no such folder", folder.display());
+    let entries = fs::read_dir(folder).hint("`myxtts voice make` makes voices").with_context(missing)?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    files.sort();
+    Ok(files)
 }

@@ -85,7 +85,13 @@ impl<'a> RunContext<'a> {
 /// Has LibTorch choose kernels as the settings ask: for a training, and for whatever shall time the same ones. Call it
 /// before a GPU is opened.
 pub fn choose_kernels(training: &Training) -> Result<(), torchx::Error> {
-    if training.deterministic_kernels { torchx::require_deterministic() } else { Ok(()) }
+    if training.deterministic_kernels {
+        return torchx::require_deterministic();
+    }
+    // Shapes are fixed: it pays to try all of cuDNN's convolutions once. What wins may change from run to run, and trying needs
+    // memory for the hungriest of them.
+    tch::Cuda::cudnn_set_benchmark(!training.enable_memory_isolation);
+    Ok(())
 }
 
 /// Starts the loader alone, from a position on.

@@ -3,10 +3,11 @@
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::vocoder::{GriffinLim, Vocoder};
 use anyhow::Result;
+use host::bundled;
 use host::config::Config;
 use host::error::hinted;
 use host::loader::Span;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
@@ -20,6 +21,21 @@ pub enum VocoderBackend {
     },
 }
 
+/// The bundled vocoder, if there is one that takes the frames of `voice`.
+pub fn bundled_vocoder(voice: &Config) -> Option<PathBuf> {
+    let path = bundled::find()?.vocoder();
+    let checkpoint = Checkpoint::open(&path).ok()?;
+    takes_frames_of(&checkpoint.config, voice).then_some(path)
+}
+
+fn takes_frames_of(vocoder: &Config, voice: &Config) -> bool {
+    let frames = |config: &Config| {
+        let model = &config.model;
+        (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
+    };
+    frames(vocoder) == frames(voice)
+}
+
 impl VocoderBackend {
     /// Opens a checkpoint of `train-vocoder` for the frames of `voice`; without a path, Griffin-Lim.
     pub fn open(path: Option<&Path>, voice: &Config, kind: Kind, device: Device) -> Result<Self> {
@@ -27,11 +43,7 @@ impl VocoderBackend {
             return Ok(VocoderBackend::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
         };
         let checkpoint = Checkpoint::open(path)?.of_kind(RunKind::Vocoder)?;
-        let frames = |config: &Config| {
-            let model = &config.model;
-            (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
-        };
-        if frames(&checkpoint.config) != frames(voice) {
+        if !takes_frames_of(&checkpoint.config, voice) {
             let fact = format!("{}: a vocoder for other mel frames than the voice makes", path.display());
             return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
         }

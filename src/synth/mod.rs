@@ -9,6 +9,7 @@ mod stages;
 mod tests;
 mod utterance;
 
+pub use backend::bundled_vocoder;
 pub use network::speak_tokens;
 pub use utterance::Utterance;
 

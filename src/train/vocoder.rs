@@ -142,8 +142,12 @@ fn begin(
             checkpoint.state.clone()
         }
         RunStart::FineTune(source) => {
-            for group in &step.groups {
-                note(context.bar, &load_matching_weights(source, group, None)?);
+            let [generator, discriminators] = &step.groups[..] else { unreachable!("a generator and its judges") };
+            note(context.bar, &load_matching_weights(source, generator, None)?);
+            // Published vocoders leave them out, for nobody speaks with them.
+            match source.holds(discriminators.name) {
+                true => note(context.bar, &load_matching_weights(source, discriminators, None)?),
+                false => note(context.bar, "the discriminators, which it does not hold, begin anew"),
             }
             RunState::vocoder(stats)
         }

@@ -161,6 +161,7 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("rank-timeout", "", "", Test("a_rank_that_is_stopped_ends_the_other_whichever_it_is")),
             ("reset-training", "", "", Test("a_folder_with_a_run_is_never_overwritten_without_a_word")),
             ("init-from", "", "--init-from nowhere", Fails("nowhere")),
+            ("from-scratch", "", "", Test("a_training_of_its_size_begins_with_it")),
             ("tensorboard-log-dir", "", "--tensorboard-log-dir events", Makes("events/metrics.jsonl")),
             ("log-every", "", "", Test("a_run_without_a_terminal_says_how_it_goes")),
             ("log-file", "", "--log-file said/run.log", Makes("said/run.log")),

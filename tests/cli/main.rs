@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+mod bundled;
 mod flags;
 mod programs;
 mod ranks;
@@ -478,7 +479,7 @@ fn voices_are_made_mixed_and_spoken_with_by_any_model_of_their_frames() {
     bench.ok(&["voice", "make", "--checkpoint", "run", &clip(0), &clip(1), "-o", "ann"]);
     bench.ok(&["voice", "make", "--checkpoint", "run", &clip(2), "-o", "ben"]);
     bench.ok(&["voice", "mix", "ann", "ben", "--weight", "0.3", "-o", "both"]);
-    assert_eq!(bench.ok(&["voice", "list"]).lines().count(), 3);
+    assert_eq!(bench.ok(&["voice", "list", "voices"]).lines().count(), 3);
     let info: serde_json::Value = serde_json::from_str(&bench.ok(&["voice", "info", "ann", "--json"])).unwrap();
     assert!(info["seconds"].as_f64().unwrap() > 1.0 && info["bands"] == 80.0, "{info}");
     let speak = |run: &str, who: &[&str]| {

@@ -20,7 +20,7 @@ mod output;
 mod prepare;
 pub mod profile;
 pub mod progress;
-mod sample_corpus;
+pub mod sample_corpus;
 pub mod serve;
 pub mod synth;
 mod torch;
@@ -116,6 +116,7 @@ impl Command {
             Self::Analyze(args) => args.threads,
             Self::Configure(args) => args.threads,
             Self::Fix(args) => args.threads,
+            Self::SampleCorpus(args) if args.is_bundled() => ThreadFlags::default(),
             Self::Prepare(_)
             | Self::Cache(_)
             | Self::Check(_)
@@ -153,7 +154,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),
-        Command::SampleCorpus(args) => sample_corpus::run(args),
+        Command::SampleCorpus(args) if !args.is_bundled() => sample_corpus::run(args, None),
         Command::Completions(args) => completions::run(args, Cli::command()),
         Command::Train(_)
         | Command::TrainVocoder(_)
@@ -167,7 +168,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Bench(_)
         | Command::Analyze(_)
         | Command::Configure(_)
-        | Command::Fix(_) => Err(torch::hand_over(threads)),
+        | Command::Fix(_)
+        | Command::SampleCorpus(_) => Err(torch::hand_over(threads)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `myxtts sample-corpus`: a small corpus to try everything with.
 
 use crate::{INTERRUPTED, print_line, progress};
-use host::tools::sample_corpus::{self, SampleCorpusOptions, SampleVoice};
+use host::tools::sample_corpus::{self, SampleCorpusOptions, SampleVoice, Speak};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,8 @@ pub struct Args {
     /// Sample rate of the clips
     #[arg(long, value_name = "HZ", default_value_t = SampleCorpusOptions::default().rate_hz)]
     sample_rate: u32,
-    /// Who speaks: auto takes espeak-ng where it is installed
+    /// Who speaks: auto is the bundled voice, a mix of two of its speakers; without it espeak-ng; without that, the formant
+    /// synthesiser
     #[arg(long, value_enum, default_value = "auto")]
     voice: Speaker,
     /// Rename a folder that holds other files, and take its place
@@ -32,17 +33,32 @@ pub struct Args {
 #[derive(Clone, clap::ValueEnum)]
 enum Speaker {
     Auto,
+    Bundled,
     Espeak,
     Formant,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { dir, clips, seed, sample_rate: rate_hz, voice, force } = args;
-    let voice = match voice {
-        Speaker::Auto => SampleVoice::Auto,
-        Speaker::Espeak => SampleVoice::Espeak,
-        Speaker::Formant => SampleVoice::Formant,
-    };
+impl Args {
+    /// Whether the bundled voice shall speak, which computes with tensors.
+    pub fn is_bundled(&self) -> bool {
+        self.voice() == SampleVoice::Bundled
+    }
+
+    fn voice(&self) -> SampleVoice {
+        match self.voice {
+            Speaker::Auto if sample_corpus::bundled_speaks() => SampleVoice::Bundled,
+            Speaker::Auto => SampleVoice::Auto,
+            Speaker::Bundled => SampleVoice::Bundled,
+            Speaker::Espeak => SampleVoice::Espeak,
+            Speaker::Formant => SampleVoice::Formant,
+        }
+    }
+}
+
+/// Makes the corpus. `speak`: the bundled voice, where it is to be had.
+pub fn run(args: Args, speak: Option<Speak>) -> anyhow::Result<ExitCode> {
+    let voice = args.voice();
+    let Args { dir, clips, seed, sample_rate: rate_hz, force, .. } = args;
     let options = SampleCorpusOptions { clips, seed, rate_hz, voice };
     if sample_corpus::is_written(&dir, &options)? {
         print_line(format!("{}: already there, {clips} clips with these options", dir.display()))?;
@@ -53,10 +69,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stop = progress::stop_flag(progress::exit)?;
     let bar = progress::bar(clips as u64, "speaking");
-    let made = sample_corpus::write(&dir, &options, &|done| {
+    let progress = |done| {
         bar.set_position(done as u64);
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    };
+    let made = match speak {
+        Some(speak) => sample_corpus::write_spoken(&dir, &options, speak, &progress),
+        None => sample_corpus::write(&dir, &options, &progress),
+    };
     bar.finish_and_clear();
     if let Err(sample_corpus::Error::Interrupted) = made {
         return Ok(ExitCode::from(INTERRUPTED));

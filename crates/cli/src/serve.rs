@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     pub voice: VoiceFlags,
-    /// Voice files and recordings to offer, each under its file's name
+    /// Voice files and recordings to offer, each under its file's name [default: the bundled speakers, with the bundled voice]
     #[arg(long, value_name = "DIR")]
     pub voices: Option<PathBuf>,
     /// Let clients send recordings to sound like; kept in memory

@@ -21,8 +21,12 @@ pub struct Args {
     #[arg(long)]
     pub reset_training: bool,
     /// Start with the weights of another run, by name: a checkpoint, a folder of them, or a safetensors file
+    /// [default for a voice: the bundled one, if it is of this size]
     #[arg(long, value_name = "PATH")]
     pub init_from: Option<PathBuf>,
+    /// Start with random weights, though the bundled voice would fit
+    #[arg(long, conflicts_with_all = ["init_from", "resume"])]
+    pub from_scratch: bool,
 
     /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
     #[arg(long, value_name = "DIR")]

@@ -27,9 +27,9 @@ impl Args {
 pub enum What {
     /// From recordings of one speaker, any words
     Make {
-        /// The model that shall speak: a checkpoint, or a folder of them
+        /// The model that shall speak: a checkpoint, or a folder of them [default: the bundled voice]
         #[arg(long, value_name = "DIR")]
-        checkpoint: PathBuf,
+        checkpoint: Option<PathBuf>,
         /// WAV, FLAC, MP3 or OGG; several have equal shares
         #[arg(required = true, value_name = "RECORDING")]
         recordings: Vec<PathBuf>,
@@ -44,10 +44,10 @@ pub enum What {
         #[arg(long, help = JSON)]
         json: bool,
     },
-    /// The voices in a folder
+    /// The voices in a folder [default: `voices/`, and the bundled speakers]
     List {
-        #[arg(default_value = FOLDER, value_name = "DIR")]
-        folder: PathBuf,
+        #[arg(value_name = "DIR")]
+        folder: Option<PathBuf>,
         #[arg(long, help = JSON)]
         json: bool,
     },

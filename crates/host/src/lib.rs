@@ -4,10 +4,11 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine catch_panic → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! error rng machine bundled catch_panic → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
 //! ```
 
 pub mod audio;
+pub mod bundled;
 pub mod cache;
 mod catch_panic;
 pub mod config;

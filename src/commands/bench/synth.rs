@@ -1,6 +1,6 @@
 //! `myxtts bench synth`
 
-use crate::feed::Roles;
+use super::super::speaking;
 use crate::synth::Synthesizer;
 use crate::tools::bench_synth::{self, SpeechFigures};
 use anyhow::Result;
@@ -11,18 +11,17 @@ use host::config::{Config, Overrides};
 use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let device = Roles::named(&args.device)?;
-    let mut synthesizer = match &args.checkpoint {
-        Some(checkpoint) => Synthesizer::load(checkpoint, args.vocoder.as_deref(), device)?,
-        None => {
+    let mut synthesizer = match args.model_size {
+        None => speaking::load(&args.voice)?,
+        Some(size) => {
             let mut flags = Overrides::default();
-            flags.set("model.size", args.model_size);
+            flags.set("model.size", Some(size));
             let config = Config::resolve(None, flags)?;
             let frames = bench_synth::frames_per_token(config.data.sample_rate, config.model.hop_length);
-            Synthesizer::untrained(&config, frames, device)?
+            Synthesizer::untrained(&config, frames, speaking::device(&args.voice)?)?
         }
     };
-    let untrained = args.checkpoint.is_none();
+    let untrained = args.model_size.is_some();
     let report = bench_synth::measure(&mut synthesizer, args.steps as usize, args.rounds as usize, untrained)?;
     report.notes.iter().for_each(|note| say(format!("note: {note}")));
     print_line(if args.json { serde_json::to_string_pretty(&report)? } else { table(&report) })?;

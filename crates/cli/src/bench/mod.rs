@@ -18,7 +18,7 @@ impl Args {
         match &self.what {
             What::Pipeline(args) => args.threads,
             What::Scale(args) => args.threads,
-            What::Synth(args) => args.threads,
+            What::Synth(args) => args.voice.threads,
         }
     }
 }

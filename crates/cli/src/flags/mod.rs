@@ -18,7 +18,7 @@ pub use run::{DataFlags, PipelineFlags, RunFlags};
 pub use simulate::SimulateFlags;
 pub use threads::ThreadFlags;
 pub use tune::TuneFlags;
-pub use voice::VoiceFlags;
+pub use voice::{VocoderChoice, VoiceFlags, checkpoint_or_bundled};
 
 use std::ops::RangeInclusive;
 

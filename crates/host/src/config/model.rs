@@ -12,9 +12,9 @@ choices! {
     /// Presets of the dimensions and of the learning rate.
     pub enum Size {
         Tiny,
+        #[default]
         Small,
         /// Also called base
-        #[default]
         #[serde(alias = "base")]
         #[value(alias = "base")]
         Normal,

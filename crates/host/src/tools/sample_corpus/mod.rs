@@ -1,5 +1,5 @@
-//! A corpus made by the program itself, to try everything without a download: short sentences over few words, spoken
-//! by `espeak-ng` where it is installed and by a small formant synthesiser where it is not.
+//! A corpus made by the program itself, to try everything without a download: short sentences over few words, spoken by
+//! `espeak-ng` where it is installed, by a small formant synthesiser where it is not, or by whoever is given.
 
 mod espeak;
 mod folder;
@@ -9,6 +9,7 @@ mod sentences;
 pub use folder::move_aside;
 
 use crate::audio::{self, Waveform};
+use crate::bundled;
 use crate::error::Hint;
 use folder::{Partial, absolute, at, is_occupied};
 use serde::Serialize;
@@ -33,6 +34,8 @@ const RATES_HZ: std::ops::RangeInclusive<u32> = 8_000..=48_000;
 pub enum SampleVoice {
     /// `espeak-ng` where it is installed, the formant synthesiser otherwise.
     Auto,
+    /// The bundled voice, which needs tensors: it comes from above, by [`write_spoken`].
+    Bundled,
     Espeak,
     Formant,
 }
@@ -41,6 +44,7 @@ impl fmt::Display for SampleVoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             SampleVoice::Auto => "auto",
+            SampleVoice::Bundled => "bundled",
             SampleVoice::Espeak => "espeak-ng",
             SampleVoice::Formant => "built-in formant",
         })
@@ -82,6 +86,8 @@ pub enum Error {
     Io { path: PathBuf, cause: io::Error },
     #[error("interrupted; nothing was written")]
     Interrupted,
+    #[error("cannot be spoken: {0:#}")]
+    Speaker(anyhow::Error),
     #[error(transparent)]
     Audio(#[from] audio::Error),
     #[error(transparent)]
@@ -101,11 +107,28 @@ impl Error {
 /// Is called with the number of clips done; a break ends the work and leaves nothing behind.
 pub type Progress<'a> = &'a dyn Fn(usize) -> ControlFlow<()>;
 
+/// Speaks a sentence, at any rate and loudness.
+pub type Speak<'a> = &'a dyn Fn(&str) -> Result<Waveform, Error>;
+
 /// Makes the corpus, or leaves it as it is when it was made with the same options. Returns the voice that speaks.
 ///
 /// The folder appears whole or not at all; another sample corpus in its place is replaced, any other content is an
 /// error.
 pub fn write(dir: &Path, options: &SampleCorpusOptions, progress: Progress) -> Result<SampleVoice, Error> {
+    let by_itself = |sentence: &str| match Marker::new(options)?.voice {
+        SampleVoice::Formant => Ok(formant::speak(sentence, options.rate_hz)),
+        _ => espeak::speak(sentence),
+    };
+    write_spoken(dir, options, &by_itself, progress)
+}
+
+/// As [`write`], spoken by another.
+pub fn write_spoken(
+    dir: &Path,
+    options: &SampleCorpusOptions,
+    speak: Speak,
+    progress: Progress,
+) -> Result<SampleVoice, Error> {
     let marker = Marker::new(options)?;
     let dir = absolute(dir)?;
     if marker.is_at(&dir) {
@@ -115,9 +138,14 @@ pub fn write(dir: &Path, options: &SampleCorpusOptions, progress: Progress) -> R
         return Err(Error::occupied(dir));
     }
     let partial = Partial::beside(&dir)?;
-    marker.render(partial.path(), progress)?;
+    marker.render(partial.path(), speak, progress)?;
     partial.replace(&dir)?;
     Ok(marker.voice)
+}
+
+/// Whether the bundled voice can speak: it is there, and so is espeak-ng, whose phonemes it reads.
+pub fn bundled_speaks() -> bool {
+    bundled::find().is_some() && espeak::check().is_ok()
 }
 
 /// Whether `write` would have nothing to do.
@@ -146,7 +174,7 @@ impl Marker {
             return Err(Error::OutOfRange { what: format!("sample rate: {rate_hz} Hz, expected {low} to {high}") });
         }
         let voice = match voice {
-            SampleVoice::Formant => SampleVoice::Formant,
+            SampleVoice::Formant | SampleVoice::Bundled => voice,
             SampleVoice::Espeak => espeak::check().map(|()| SampleVoice::Espeak)?,
             SampleVoice::Auto => espeak::check().map_or(SampleVoice::Formant, |()| SampleVoice::Espeak),
         };
@@ -164,13 +192,13 @@ impl Marker {
             && count() == self.clips
     }
 
-    fn render(&self, dir: &Path, progress: Progress) -> Result<(), Error> {
+    fn render(&self, dir: &Path, speak: Speak, progress: Progress) -> Result<(), Error> {
         let wavs = dir.join("wavs");
         fs::create_dir(&wavs).map_err(at(&wavs))?;
         let mut metadata = String::new();
         for (index, sentence) in sentences::generate(self.clips, self.seed).iter().enumerate() {
             let id = format!("sample-{:05}", index + 1);
-            let wave = self.speak(sentence)?;
+            let wave = audio::normalize(audio::resample(speak(sentence)?, self.rate_hz)?, LOUDNESS_LUFS);
             audio::write_wav(&wavs.join(format!("{id}.wav")), &wave.samples, wave.rate_hz)?;
             metadata += &format!("{id}|{sentence}|{sentence}\n");
             if progress(index + 1).is_break() {
@@ -181,14 +209,6 @@ impl Marker {
             fs::write(dir.join(name), content).map_err(at(&dir.join(name)))?;
         }
         Ok(())
-    }
-
-    fn speak(&self, sentence: &str) -> Result<Waveform, Error> {
-        let wave = match self.voice {
-            SampleVoice::Formant => formant::speak(sentence, self.rate_hz),
-            _ => audio::resample(espeak::speak(sentence)?, self.rate_hz)?,
-        };
-        Ok(audio::normalize(wave, LOUDNESS_LUFS))
     }
 }
 
