@@ -4,7 +4,7 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine bundled catch_panic → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! error rng machine catch_panic → bundled → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
 //! ```
 
 pub mod audio;
