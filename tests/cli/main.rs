@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod flags;
+mod length;
 mod programs;
 mod ranks;
 mod runs;
