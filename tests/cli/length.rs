@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PLAIN: &str = "
 model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
 training: {device: cpu}
-data: {batch_size: 4, num_workers: 1, val_split: 0.2}
+data: {batch_size: 2, num_workers: 1, val_split: 0.2}
 ";
 
 /// A corpus of some seconds and a voice to start from: then a run is short by itself.
