@@ -1,6 +1,6 @@
 //! What other programs call: open a corpus, train on it and watch the run, speak.
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::{Caps, Roles};
 use crate::run::{Progress, RunContext, choose_kernels};
 use crate::synth::{Request, Synthesizer, bundled_vocoder};
@@ -50,7 +50,7 @@ impl Corpus {
     }
 }
 
-/// Trains a new voice into `folder` until its steps or epochs are over, or `watch` breaks; then saves. `watch` is called
+/// Trains a new voice into `folder` until its steps or epochs are over, held-out speech gets no better, or `watch` breaks; then saves. `watch` is called
 /// with the figures of the run every `log_step` steps. Warnings go to standard error.
 pub fn train(
     corpus: &Corpus,
@@ -60,6 +60,7 @@ pub fn train(
     let (began, folder) = (Instant::now(), folder.as_ref());
     use_own_cores();
     let mut config = corpus.config.clone();
+    train::apply_recipe(&mut config, &corpus.data, RunKind::Voice, &RunStart::Fresh);
     config.training.checkpoint_dir = folder.to_owned();
     if let Some(earlier) = Checkpoint::newest(folder)? {
         let fact = format!("{}: holds a run at step {}", folder.display(), earlier.state.step);

@@ -12,7 +12,7 @@ use crate::feed::MelStats;
 use crate::model::Voice;
 use crate::optimizer::{LossScale, ParameterGroup};
 use anyhow::{Context, Result, ensure};
-use host::config::Config;
+use host::config::{Config, Model, Start};
 use host::error::{WithHint, hinted};
 use host::loader::Position;
 use host::text::Tokenizer;
@@ -51,9 +51,9 @@ pub struct RunState {
     pub format: u32,
     pub step: u64,
     pub position: Position,
-    /// Lowest validation loss so far.
+    /// Lowest loss of held-out speech so far, of the part that validation compares.
     pub best_loss: Option<f64>,
-    /// Validations in a row that did not lower the best loss.
+    /// Validations in a row that did not lower it.
     #[serde(default)]
     pub stale_validations: u64,
     pub mel_stats: MelStats,
@@ -62,6 +62,9 @@ pub struct RunState {
     pub durations: Option<String>,
     #[serde(default)]
     pub kind: RunKind,
+    /// What the run started from: its length follows from it, however often it is resumed.
+    #[serde(default)]
+    pub start: Start,
 }
 
 /// Kind of network that a run trains and its checkpoints hold.
@@ -104,6 +107,7 @@ impl RunState {
             mel_stats,
             durations: None,
             kind: RunKind::Voice,
+            start: Start::Nothing,
         }
     }
 
@@ -309,7 +313,8 @@ fn step_of(name: &str) -> Option<u64> {
 /// Checks that a run which goes on is the run that was: same network, same features.
 pub fn require_same_network(config: &Config, checkpoint: &Checkpoint) -> Result<()> {
     let was = &checkpoint.config;
-    if config.model == was.model && config.data.sample_rate == was.data.sample_rate {
+    let model = Model { dropout: config.model.dropout.or(was.model.dropout), ..config.model.clone() };
+    if model == was.model && config.data.sample_rate == was.data.sample_rate {
         return Ok(());
     }
     let fact = format!("{}: trained with other model settings than this run's", checkpoint.folder.display());

@@ -6,7 +6,7 @@ use crate::checkpoint::{self, BundledStart, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
 use crate::run::{RunContext, activations, choose_kernels};
-use crate::train::{self, OutputFolder, RunOutcome, RunStart};
+use crate::train::{self, OutputFolder, RunEnd, RunOutcome, RunStart};
 use anyhow::{Context, Result};
 use cli::train::Args;
 use cli::{INTERRUPTED, complain, progress, say};
@@ -43,7 +43,7 @@ pub fn resolve(args: &Args) -> Result<Config> {
 /// Trains a voice, or a vocoder on the frames of recordings or of `voice`.
 pub fn train(
     args: &Args,
-    config: Config,
+    mut config: Config,
     kind: RunKind,
     voice: Option<&Checkpoint>,
     ranks: Option<&Arc<Ranks>>,
@@ -70,6 +70,7 @@ pub fn train(
     bar.finish_and_clear();
     let data = data?;
     describe(&config, &data, roles, caps);
+    train::apply_recipe(&mut config, &data, kind, &start).into_iter().for_each(say);
     if args.reset_training
         && is_first
         && let Some(aside) = checkpoint::archive_earlier_run(&config.training.checkpoint_dir)?
@@ -215,7 +216,7 @@ fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
     match (outcome.interrupted, first) {
         (_, None) => print_and_log(format!("already at step {step}: raise --steps or --epochs to go on"))?,
         (true, _) => print_and_log(format!("stopped at step {step}; go on with the same command and --resume"))?,
-        (false, _) => print_and_log(format!("done at step {step}"))?,
+        (false, _) => print_and_log(format!("done at step {step}{}", reason(outcome)))?,
     }
     if first.is_some() {
         print_and_log(format!("loss:        {} → {}, held out {}", loss(first), loss(last), loss(held_out)))?;
@@ -226,11 +227,25 @@ fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
     print_and_log(format!("checkpoint:  {}", outcome.checkpoint.display()))?;
     if let Some(best) = outcome.best.as_ref().filter(|best| best.step < *step) {
         let (path, loss, since) = (best.checkpoint.display(), best.validation_loss, step - best.step);
+        let name = best.compared;
         print_and_log(format!(
-            "best:        {path}, held out {loss:.3}; {since} steps since then have not lowered it"
+            "best:        {path}, {name} held out {loss:.4}; {since} steps since then have not lowered it"
         ))?;
     }
     Ok(print_and_log(format!("TensorBoard: {}", outcome.log_dir.display()))?)
+}
+
+/// Why the run is over, behind a colon.
+fn reason(outcome: &RunOutcome) -> String {
+    match (outcome.ended, &outcome.best) {
+        (None, _) => String::new(),
+        (Some(RunEnd::Steps), _) => ": all its steps".into(),
+        (Some(RunEnd::Epochs), _) => ": all its epochs".into(),
+        (Some(RunEnd::NoBetter), None) => ": held-out speech gets no better".into(),
+        (Some(RunEnd::NoBetter), Some(best)) => {
+            format!(": held-out speech has got no better since step {}; --steps goes on all the same", best.step)
+        }
+    }
 }
 
 /// A line of the outcome: on stdout, and in the log file.

@@ -61,7 +61,7 @@ impl Encoder {
             out: Linear::new(&path / "out", dim, widths.iter().sum()),
             widths,
             head_dim: dim / config.text_heads,
-            dropout: config.dropout,
+            dropout: config.dropout_share(),
         }
     }
 
@@ -117,7 +117,7 @@ impl DurationPredictor {
         DurationPredictor {
             layers: (0..2).map(layer).collect(),
             out: Linear::new(&path / "out", dim, 1),
-            dropout: config.dropout,
+            dropout: config.dropout_share(),
         }
     }
 

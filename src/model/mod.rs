@@ -54,6 +54,8 @@ pub struct Losses {
 
 impl Losses {
     pub const NAMES: [&'static str; 3] = ["prior", "duration", "flow"];
+    /// Place of the flow's loss among them.
+    pub const FLOW: usize = 2;
 
     pub fn total(&self) -> Tensor {
         &self.prior + &self.duration + &self.flow

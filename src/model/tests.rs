@@ -12,7 +12,7 @@ const LANGUAGES: usize = 3;
 
 fn tiny() -> config::Model {
     let mut model = Config::default().model;
-    (model.n_mels, model.dropout) = (6, 0.0);
+    (model.n_mels, model.dropout) = (6, Some(0.0));
     (model.text_dim, model.text_layers, model.text_heads) = (16, 2, 2);
     (model.decoder_dim, model.decoder_layers, model.decoder_heads) = (16, 4, 2);
     model

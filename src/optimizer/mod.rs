@@ -35,7 +35,7 @@ impl ParameterGroup {
             // Decay shrinks matrices; biases, norms and other vectors are left alone.
             parameters.iter().map(|tensor| (tensor.shallow_clone(), tensor.dim() > 1)),
             torchx::adamw::Options {
-                lr: config.learning_rate,
+                lr: config.peak_rate(),
                 beta1: config.beta1,
                 beta2: config.beta2,
                 eps: 1e-8,
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn the_average_is_the_weighted_mean_of_what_there_was() {
         let mut config = host::config::Config::default().training;
-        (config.ema_decay, config.learning_rate, config.weight_decay) = (0.5, 1.0, 0.0);
+        (config.ema_decay, config.learning_rate, config.weight_decay) = (0.5, Some(1.0), 0.0);
         let store = VarStore::new(Device::Cpu);
         let mut weight = store.root().var("weight", &[1], tch::nn::Init::Const(0.0));
         let mut group = ParameterGroup::new("model", store, &config, true).unwrap();

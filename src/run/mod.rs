@@ -77,8 +77,8 @@ impl<'a> RunContext<'a> {
         let (training, data) = (&self.config.training, self.data);
         let epoch = loader::plan(data.train.lengths(), &data.budget, training.seed, 0).len() as u64;
         let batches = training.gradient_accumulation_steps * self.share().ranks as u64;
-        let by_epochs = (epoch * training.epochs).div_ceil(batches).max(1);
-        training.steps.map_or(by_epochs, |steps| steps.min(by_epochs))
+        let by_epochs = training.epochs.map(|epochs| (epoch * epochs).div_ceil(batches).max(1));
+        training.steps.into_iter().chain(by_epochs).min().unwrap_or(u64::MAX)
     }
 }
 

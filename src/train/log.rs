@@ -17,9 +17,9 @@ use host::telemetry::console;
 use host::telemetry::cpu::HostClock;
 use host::telemetry::gpu::{GpuReading, Sampler};
 use host::telemetry::lines::{LineInterval, Lines};
-use host::telemetry::status::Figures;
+use host::telemetry::status::{Figures, clock_time};
 use host::telemetry::window::StepSummary;
-use indicatif::ProgressBar;
+use indicatif::{HumanCount, ProgressBar};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,8 @@ pub struct Log<'a> {
     /// When the program began; taken once the first step was told.
     began: Option<Instant>,
     proposed: bool,
+    /// Whether it was said how long the run takes.
+    time_told: bool,
     failures_told: usize,
     /// Passes over the corpus, the one under way included.
     epoch: u64,
@@ -107,6 +109,7 @@ impl<'a> Log<'a> {
             ranks: context.ranks.map(|ranks| RankLog::new(ranks.clone())),
             began: Some(context.began),
             proposed: false,
+            time_told: false,
             failures_told: 0,
             epoch: 1,
             lines: Lines::new(match config.training.log_every.unwrap_or(LogEvery::USUAL) {
@@ -126,10 +129,11 @@ impl<'a> Log<'a> {
         self.step_times.add(step, done);
     }
 
-    /// Says that held-out speech was listened to.
-    pub fn validated(&mut self, step: u64, loss: f64, is_best: bool) {
+    /// Says that held-out speech was listened to. `compared`: name and value of the part that counts, or of the whole.
+    pub fn validated(&mut self, step: u64, loss: f64, (name, compared): (&str, f64), is_best: bool) {
+        let part = if compared == loss { String::new() } else { format!(", {name} {compared:.4}") };
         let best = if is_best { ", the lowest so far" } else { "" };
-        self.line(&format!("step {step}: held-out loss {loss:.3}{best}"));
+        self.line(&format!("step {step}: held-out loss {loss:.3}{part}{best}"));
     }
 
     /// Says that a checkpoint was written.
@@ -182,6 +186,17 @@ impl<'a> Log<'a> {
         }
     }
 
+    /// Says once, as soon as a step's time is known, how long the run takes.
+    fn tell_time(&mut self, told: &Figures) {
+        let Some(eta) = told.eta.filter(|_| !std::mem::replace(&mut self.time_told, true)) else { return };
+        let (left, each) = (HumanCount(self.steps.saturating_sub(told.step)), told.window.step_ms.mean);
+        let time = clock_time(eta);
+        note(
+            self.bar,
+            &format!("time: {left} more steps take about {time} at {each:.1} ms each; validations come on top"),
+        );
+    }
+
     fn ensure_finite(&self, loss: f64, step: u64) -> Result<()> {
         if loss.is_finite() {
             return Ok(());
@@ -209,6 +224,7 @@ impl<'a> Log<'a> {
             figures.extend(stage_figures(&stages));
             figures.extend(self.rank_figures(&mut summary, &stages, reading.exchange_ms));
             let told = self.told(reading.at, loss, summary, usage);
+            self.tell_time(&told);
             self.warn_of_steps(&told);
             self.bar.set_message(told.line(status_columns()));
             if let Some(line) = self.lines.add(&told, Instant::now(), reading.at >= self.steps) {

@@ -24,12 +24,12 @@ pub use step_times::{StageTimes, StepTimes};
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunState, WeightSource};
+use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunKind, RunState, WeightSource};
 use crate::feed::{Feed, Purpose};
 use crate::run::{RunContext, note, start_feed};
 use anyhow::{Context, Result};
-use host::config::Training;
-use host::dataset::KnownTokenizer;
+use host::config::{Config, Recipe, Start, Training};
+use host::dataset::{KnownTokenizer, TrainingData};
 use host::error::WithHint;
 use host::machine::mib;
 use indicatif::ProgressBar;
@@ -77,7 +77,9 @@ pub struct RunOutcome {
     pub first_loss: Option<f64>,
     pub last_loss: Option<f64>,
     pub validation_loss: Option<f64>,
-    /// The checkpoint with the lowest held-out loss; absent where nothing is held out.
+    /// Why the run is over; absent where it was interrupted.
+    pub ended: Option<RunEnd>,
+    /// The checkpoint with the lowest loss of held-out speech; absent where nothing is held out.
     pub best: Option<BestCheckpoint>,
     /// Clips that turned out to be damaged in the middle of the run, and were left out.
     pub failures: Vec<String>,
@@ -87,7 +89,19 @@ pub struct RunOutcome {
 pub struct BestCheckpoint {
     pub step: u64,
     pub checkpoint: PathBuf,
+    /// Name and value of the held-out loss that it was chosen by.
+    pub compared: &'static str,
     pub validation_loss: f64,
+}
+
+/// Why a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunEnd {
+    Steps,
+    Epochs,
+    /// Held-out speech got no better for as many validations as `patience` allows.
+    NoBetter,
 }
 
 /// What a run begins with.
@@ -99,6 +113,15 @@ pub enum RunStart {
 }
 
 impl RunStart {
+    /// What the run has its first weights from, whenever that was.
+    pub fn origin(&self) -> Start {
+        match self {
+            RunStart::Fresh => Start::Nothing,
+            RunStart::Resume(checkpoint) => checkpoint.state.start,
+            RunStart::FineTune(_) => Start::Weights,
+        }
+    }
+
     fn resumed(&self) -> Option<&Checkpoint> {
         match self {
             RunStart::Resume(checkpoint) => Some(checkpoint),
@@ -116,8 +139,36 @@ impl RunStart {
     }
 }
 
+/// Gives a value to every setting that was left to the program, and returns what to say about that. A run that goes on keeps
+/// what it learned with so far, unless something else is given.
+pub fn apply_recipe(config: &mut Config, data: &TrainingData, kind: RunKind, start: &RunStart) -> [String; 2] {
+    if let RunStart::Resume(checkpoint) = start {
+        let (training, was) = (&mut config.training, &checkpoint.config.training);
+        training.learning_rate = training.learning_rate.or(was.learning_rate);
+        training.warmup_steps = training.warmup_steps.or(was.warmup_steps);
+        config.model.dropout = config.model.dropout.or(checkpoint.config.model.dropout);
+    }
+    let facts = data.facts(config.data.sample_rate, start.origin());
+    let recipe = match kind {
+        RunKind::Voice => Recipe::voice(&facts, config.model.size),
+        RunKind::Vocoder => Recipe::vocoder(&facts, config.training.vocoder_learning_rate),
+    };
+    let told = recipe.told(config);
+    recipe.fill(config);
+    told
+}
+
+/// Losses of held-out speech.
+struct HeldOutLoss {
+    /// What training lowers.
+    loss: f64,
+    /// The part of it that tells whether the run still gets better: see `Learner::compared`.
+    compared: f64,
+}
+
 /// Computes the held-out loss of the averaged weights, and says whether everything could be logged.
-type Validate<'a, L> = Box<dyn FnMut(&Step<L>, Option<&mut MetricsWriter>, u64) -> Result<(f64, Result<()>)> + 'a>;
+type Validate<'a, L> =
+    Box<dyn FnMut(&Step<L>, Option<&mut MetricsWriter>, u64) -> Result<(HeldOutLoss, Result<()>)> + 'a>;
 
 /// Writes what a kind of run keeps besides its parameters, after so many updates.
 type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
@@ -131,7 +182,7 @@ struct RunSpec<'a, L> {
     validate: Option<Validate<'a, L>>,
 }
 
-/// Trains until the steps or epochs are over, or `stop` is set; then saves and returns.
+/// Trains until the steps or epochs are over, held-out speech gets no better, or `stop` is set; then saves and returns.
 fn run<L: Learner>(
     context: &RunContext,
     output: OutputFolder,
@@ -141,6 +192,7 @@ fn run<L: Learner>(
     let RunSpec { mut step, mut state, purpose, extras, mut validate } = spec;
     let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
+    let interval = training.validation_interval();
     note(bar, &describe(&step));
     if let (Some(ranks), Some(exchange)) = (context.ranks, &step.exchange) {
         let machines =
@@ -164,10 +216,11 @@ fn run<L: Learner>(
         first_loss: None,
         last_loss: None,
         validation_loss: None,
+        ended: None,
         best: None,
         failures: Vec::new(),
     };
-    while !is_over(training, &state) && !outcome.interrupted {
+    while end(training, &state).is_none() && !outcome.interrupted {
         // step: the next batches, forward, backward, update
         let rate = learning_rate(training, state.step, expected);
         let done = step.run(&mut feed, state.step, rate).map_err(|error| log.explain(error))?;
@@ -176,8 +229,8 @@ fn run<L: Learner>(
         bar.set_position(state.step);
         outcome.step = state.step;
         outcome.interrupted = step.is_stopping(context.stop.load(Ordering::Relaxed))?;
-        let last = outcome.interrupted || is_over(training, &state);
-        let validates = validate.is_some() && (last || state.step.is_multiple_of(training.val_step));
+        let last = outcome.interrupted || end(training, &state).is_some();
+        let validates = validate.is_some() && (last || state.step.is_multiple_of(interval));
         let saves = last || state.step.is_multiple_of(training.save_step);
         log.stepped(state.step, done, rate);
         tuner.observe(&feed, step.is_settled(), bar)?;
@@ -191,19 +244,23 @@ fn run<L: Learner>(
         // validate: held-out loss, a spoken sample, pictures
         let mut best = false;
         if let Some(validate) = validate.as_mut().filter(|_| validates && logged.is_ok()) {
-            let (loss, written) = crate::catch(|| validate(&step, log.metrics.as_mut(), state.step))??;
-            best = state.best_loss.is_none_or(|before| loss < before);
-            state.best_loss = state.best_loss.filter(|before| *before <= loss).or(Some(loss));
-            state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
+            let (HeldOutLoss { loss, compared }, written) =
+                crate::catch(|| validate(&step, log.metrics.as_mut(), state.step))??;
+            // Where an interrupt alone made it validate, a run that was not interrupted would not have: it decides nothing.
+            if !outcome.interrupted || state.step.is_multiple_of(interval) {
+                best = state.best_loss.is_none_or(|before| compared < before);
+                state.best_loss = state.best_loss.filter(|before| *before <= compared).or(Some(compared));
+                state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
+            }
             outcome.validation_loss = Some(loss);
-            log.validated(state.step, loss, best);
+            log.validated(state.step, loss, (step.learner.compared(), compared), best);
             logged = written;
             log.interrupt(state.step); // validation is not part of the step time
         }
 
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
-        // and when this validation was one too many in a row without a lower loss
-        if saves || best || logged.is_err() || is_over(training, &state) {
+        // and when this validation was one too many in a row without a better one
+        if saves || best || logged.is_err() || end(training, &state).is_some() {
             step.ensure_equal(state.step)?;
             let extras = |folder: &Path| extras(&step, state.step, folder);
             let parts = CheckpointParts {
@@ -227,10 +284,12 @@ fn run<L: Learner>(
             .hint("free some space, then go on with --resume")
             .context("the run was saved and stopped, because its logs cannot be written")?;
     }
+    outcome.ended = end(training, &state);
     let best = output.writer.as_ref().and_then(CheckpointWriter::best);
-    outcome.best = best.zip(state.best_loss).map(|((step, checkpoint), validation_loss)| BestCheckpoint {
-        step,
+    outcome.best = best.zip(state.best_loss).map(|((at, checkpoint), validation_loss)| BestCheckpoint {
+        step: at,
         checkpoint,
+        compared: step.learner.compared(),
         validation_loss,
     });
     outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
@@ -242,10 +301,16 @@ fn describe<L: Learner>(step: &Step<L>) -> String {
     format!("parameters: {}", sizes.collect::<Vec<_>>().join(", "))
 }
 
-fn is_over(training: &Training, state: &RunState) -> bool {
-    training.steps.is_some_and(|steps| state.step >= steps)
-        || state.position.epoch >= training.epochs
-        || training.patience.is_some_and(|patience| state.stale_validations >= patience)
+/// Why a run is over in this state, where it is. The state alone decides, which a checkpoint holds and all ranks share.
+fn end(training: &Training, state: &RunState) -> Option<RunEnd> {
+    let reached = |limit: Option<u64>, at: u64| limit.is_some_and(|limit| at >= limit);
+    let ends = [
+        (RunEnd::Steps, reached(training.steps, state.step)),
+        (RunEnd::Epochs, reached(training.epochs, state.position.epoch)),
+        // Patience 0 waits for ever.
+        (RunEnd::NoBetter, reached(training.patience.filter(|patience| *patience > 0), state.stale_validations)),
+    ];
+    ends.into_iter().find(|(_, over)| *over).map(|(end, _)| end)
 }
 
 /// Notes how batches come, and how many are there before the first step.

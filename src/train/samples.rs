@@ -1,5 +1,6 @@
 //! Validation: the loss on held-out clips by the same code as training, and one of them spoken, as sound and pictures.
 
+use super::HeldOutLoss;
 use super::metrics::MetricsWriter;
 use crate::checkpoint::RunState;
 use crate::checkpoint::voice::Prompt;
@@ -45,23 +46,23 @@ impl Validation {
         }))
     }
 
-    /// The mean loss over all held-out clips, and whether everything could be logged.
+    /// The mean losses over all held-out clips, and whether everything could be logged.
     pub fn run(
         &mut self,
         voice: &Voice,
         metrics: Option<&mut MetricsWriter>,
         step: u64,
         ranks: Option<&Ranks>,
-    ) -> Result<(f64, Result<()>)> {
+    ) -> Result<(HeldOutLoss, Result<()>)> {
         let parts = |batch: &Batch| voice.losses(batch).parts().map(|part| part.double_value(&[]));
         let losses = tch::no_grad(|| means_over(&self.features, &self.dataset, ranks, parts))?;
-        let loss = losses.iter().sum();
-        let Some(metrics) = metrics else { return Ok((loss, Ok(()))) };
+        let held_out = HeldOutLoss { loss: losses.iter().sum(), compared: losses[Losses::FLOW] };
+        let Some(metrics) = metrics else { return Ok((held_out, Ok(()))) };
         let names = Losses::NAMES.map(|name| format!("validation/{name}"));
         let mut figures: Vec<(&str, f64)> = names.iter().map(String::as_str).zip(losses).collect();
-        figures.push(("validation/loss", loss));
+        figures.push(("validation/loss", held_out.loss));
         let logged = metrics.log(step, &figures).and_then(|()| tch::no_grad(|| self.speak(voice, metrics, step)));
-        Ok((loss, logged))
+        Ok((held_out, logged))
     }
 
     /// The first held-out clip: its recording, the voice's rendering, and how text and frames were aligned.

@@ -7,7 +7,7 @@ const COSINE_END: f64 = 0.05;
 
 /// Linear warm-up, then the schedule's own fall. `total_steps` is where the cosine ends.
 pub fn learning_rate(config: &Training, step: u64, total_steps: u64) -> f64 {
-    let warmup = config.warmup_steps.max(1) as f64;
+    let warmup = config.warmup().max(1) as f64;
     let at = (step + 1) as f64;
     let factor = match config.schedule {
         _ if at < warmup => at / warmup,
@@ -18,7 +18,7 @@ pub fn learning_rate(config: &Training, step: u64, total_steps: u64) -> f64 {
             COSINE_END + (1.0 - COSINE_END) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
         }
     };
-    config.learning_rate * factor
+    config.peak_rate() * factor
 }
 
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod tests {
 
     fn rate(schedule: Schedule, step: u64) -> f64 {
         let mut training = Config::default().training;
-        (training.learning_rate, training.warmup_steps, training.schedule) = (1.0, 100, schedule);
+        (training.learning_rate, training.warmup_steps, training.schedule) = (Some(1.0), Some(100), schedule);
         learning_rate(&training, step, 1000)
     }
 

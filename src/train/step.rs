@@ -28,6 +28,9 @@ pub trait Learner {
         self.loss_names().len()
     }
 
+    /// Name of the loss that tells, on held-out speech, whether the run still gets better.
+    fn compared(&self) -> &'static str;
+
     /// Adds `weight` (0-d, on the device) times the gradients of the batch's losses to the parameters'. Returns the
     /// losses without a graph: 1-d, f32. May be captured: it must not wait for the device.
     fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor;

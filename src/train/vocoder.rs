@@ -3,7 +3,7 @@
 use super::metrics::MetricsWriter;
 use super::samples::mel_picture;
 use super::step::{Learner, Step};
-use super::{OutputFolder, RunOutcome, RunSpec, RunStart, Validate, note, run};
+use super::{HeldOutLoss, OutputFolder, RunOutcome, RunSpec, RunStart, Validate, note, run};
 use crate::checkpoint::{Checkpoint, RunState, load_matching_weights};
 use crate::feed::{Batch, Features, MelStats, Purpose};
 use crate::model::{Sampling, Voice};
@@ -50,6 +50,10 @@ impl Learner for VocoderLearner {
         1
     }
 
+    fn compared(&self) -> &'static str {
+        "mel"
+    }
+
     fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor {
         let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
         self.adversarial.backward(samples, &self.log_mel(batch), weight)
@@ -85,7 +89,7 @@ pub fn configure(config: Config, voice: Option<&Checkpoint>, rate: Option<f64>) 
     // Frames must be those of the samples.
     let mut config = config.without_augmentation();
     let training: &mut Training = &mut config.training;
-    training.learning_rate = rate.unwrap_or(training.vocoder_learning_rate);
+    training.learning_rate = Some(rate.unwrap_or(training.vocoder_learning_rate));
     // Shorter memories than a voice's, because the task of generator and discriminators changes as the other learns.
     (training.beta1, training.beta2) = (training.vocoder_beta1, training.vocoder_beta2);
     match voice {
@@ -136,7 +140,7 @@ fn begin(
         ParameterGroup::new("discriminators", discriminators, &config.training, false)?,
     ];
     let mut step = Step::new(VocoderLearner { adversarial, predictor }, groups, &config.training, kind, device)?;
-    let state = match start {
+    let mut state = match start {
         RunStart::Resume(checkpoint) => {
             checkpoint.restore(&mut step.groups, &mut step.scale)?;
             checkpoint.state.clone()
@@ -153,6 +157,7 @@ fn begin(
         }
         RunStart::Fresh => RunState::vocoder(stats),
     };
+    state.start = start.origin();
     step.join(context.ranks, &config.training)?;
     Ok((step, state))
 }
@@ -179,15 +184,16 @@ impl Validation {
         metrics: Option<&mut MetricsWriter>,
         step: u64,
         ranks: Option<&Ranks>,
-    ) -> Result<(f64, Result<()>)> {
+    ) -> Result<(HeldOutLoss, Result<()>)> {
         let distance = |batch: &Batch| {
             let samples = batch.samples.as_ref().expect("a vocoder's batches have samples");
             [learner.adversarial.loss(samples, &learner.log_mel(batch)).double_value(&[])]
         };
         let [loss] = means_over(&self.features, &self.dataset, ranks, distance)?;
-        let Some(metrics) = metrics else { return Ok((loss, Ok(()))) };
+        let held_out = HeldOutLoss { loss, compared: loss };
+        let Some(metrics) = metrics else { return Ok((held_out, Ok(()))) };
         let logged = metrics.log(step, &[("validation/mel", loss)]).and_then(|()| self.speak(learner, metrics, step));
-        Ok((loss, logged))
+        Ok((held_out, logged))
     }
 
     fn speak(&self, learner: &VocoderLearner, metrics: &mut MetricsWriter, step: u64) -> Result<()> {

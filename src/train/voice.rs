@@ -24,6 +24,12 @@ impl Learner for Voice {
         &Losses::NAMES
     }
 
+    /// The flow alone. Means and durations are soon learned by heart, and their losses of held-out speech rise while what
+    /// is heard still gets better: docs/results.md.
+    fn compared(&self) -> &'static str {
+        Losses::NAMES[Losses::FLOW]
+    }
+
     fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor {
         Tensor::stack(&Voice::backward(self, batch, weight).parts(), 0)
     }
@@ -100,6 +106,7 @@ pub fn begin(context: &RunContext, start: &RunStart) -> Result<(Step<Voice>, Run
         }
         RunStart::Fresh => RunState::new(mel_stats(data, config)?),
     };
+    state.start = start.origin();
     if state.change_durations(durations) && matches!(start, RunStart::Resume(_)) {
         note(context.bar, "durations are not those of the run so far: the lowest held-out loss is looked for anew");
     }

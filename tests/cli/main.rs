@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 mod bundled;
 mod flags;
+mod length;
 mod programs;
 mod ranks;
 mod runs;

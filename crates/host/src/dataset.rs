@@ -2,7 +2,7 @@
 
 use crate::cache::durations::{self, Durations};
 use crate::cache::{self, BuildSeconds, Cache};
-use crate::config::{self, Config, Data};
+use crate::config::{self, Config, Data, RunFacts, Start};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::error::hinted;
 use crate::loader::{Budget, ClipLimits, Dataset, FitReport, Length, longest};
@@ -22,6 +22,8 @@ pub struct TrainingData {
     pub train: Arc<Dataset>,
     /// Absent when nothing is held out.
     pub validation: Option<Arc<Dataset>>,
+    /// Speakers by the corpus's own names, held-out ones included.
+    pub speakers: usize,
     pub tokenizer: Tokenizer,
     pub budget: Budget,
     /// Rows and clips that are damaged and were left out, each with its place.
@@ -54,6 +56,12 @@ pub struct CacheBuild {
 }
 
 impl TrainingData {
+    /// What a run on these clips is planned by.
+    pub fn facts(&self, rate_hz: u32, start: Start) -> RunFacts {
+        let held_out = self.validation.as_ref().map_or(0, |set| set.lengths().len());
+        RunFacts { hours: self.train.seconds(rate_hz) / 3600.0, speakers: self.speakers, held_out, start }
+    }
+
     /// These clips in batches of another size.
     pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)
@@ -105,6 +113,7 @@ pub fn prepare(
             }
         }
     };
+    let speakers = corpus.speakers();
     let (mut building, mut features) = (CacheBuild::default(), PathBuf::new());
     // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
     let mut open = |utterances: &[Utterance]| -> Result<Cache> {
@@ -141,6 +150,7 @@ pub fn prepare(
     Ok(TrainingData {
         train,
         validation,
+        speakers,
         tokenizer,
         budget,
         findings,

@@ -88,7 +88,7 @@ impl<'a> Pipeline<'a> {
     }
 
     fn rate(&self) -> f64 {
-        self.context.config.training.learning_rate * 1e-3
+        self.context.config.training.peak_rate() * 1e-3
     }
 
     fn one(&mut self) -> Result<Done> {

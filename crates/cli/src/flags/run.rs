@@ -48,13 +48,13 @@ pub struct DataFlags {
 pub struct RunFlags {
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// Passes over the corpus
+    /// Passes over the corpus [default: as --steps]
     #[arg(long, value_name = "N", help_heading = "Training")]
     epochs: Option<u64>,
-    /// Stop after this many steps
+    /// Stop after this many steps [default: by hours of speech, speakers and start]
     #[arg(long, value_name = "N", help_heading = "Training")]
     steps: Option<u64>,
-    /// Peak learning rate
+    /// Peak learning rate [default: by size, hours of speech and start]
     #[arg(long, value_name = "RATE", help_heading = "Training")]
     pub lr: Option<f64>,
 }

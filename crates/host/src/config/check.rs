@@ -88,7 +88,7 @@ fn durations(config: &Config) -> Finding {
 }
 
 fn warmup(config: &Config) -> Finding {
-    let missing = config.training.schedule == Schedule::Noam && config.training.warmup_steps == 0;
+    let missing = config.training.schedule == Schedule::Noam && config.training.warmup() == 0;
     let fact = "`schedule: noam` is defined by its warm-up, and `warmup_steps` is 0";
     missing.then(|| (&["schedule", "warmup_steps"][..], Wrong::accepted(fact, "at least 1")))
 }

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn flags_that_cannot_be_are_named() {
         let lr = "training.learning_rate";
-        let range = "accepted: a number above 0 and at most 1";
+        let range = "accepted: a number above 0 and at most 1, or null";
         assert_eq!(message(lr, 2.0), format!("--lr: `learning_rate` is 2.0; {range}"));
         assert_eq!(message(lr, f64::NAN), "--lr: not a finite number");
         assert_eq!(message(lr, 0.1), "");

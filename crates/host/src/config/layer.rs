@@ -223,7 +223,10 @@ mod tests {
             let text = format!("data:\n  batch_size: {value}\n");
             assert_eq!(message(&text), format!("a.yaml:2: `batch_size` is {shown}; {batch}"));
         }
-        assert_eq!(message("training:\n  lr: 0"), "a.yaml:2: `lr` is 0; accepted: a number above 0 and at most 1");
+        assert_eq!(
+            message("training:\n  lr: 0"),
+            "a.yaml:2: `lr` is 0; accepted: a number above 0 and at most 1, or null"
+        );
         assert!(message("data:\n  num_workers: 0").ends_with("from 1 to 256, or null"));
         assert!(message("training:\n  device: gpu").ends_with("accepted: auto, cpu, cuda or cuda:N"));
         assert!(message("training:\n  mixed_precision: yes").ends_with("accepted: true or false"));

@@ -11,6 +11,7 @@ mod keys;
 mod layer;
 mod memory_cap;
 mod model;
+mod recipe;
 mod reference;
 mod section;
 pub mod speaking;
@@ -23,6 +24,7 @@ pub use error::{Error, Origin, Wrong};
 pub use flags::Overrides;
 pub use memory_cap::MemoryCap;
 pub use model::{GAP, Model, Size};
+pub use recipe::{Recipe, RunFacts, Start};
 pub use reference::{defaults, reference};
 pub use training::{
     AllReducePrecision, Collectives, DataDevice, GpuList, LogEvery, OptimizationLevel, Precision, Schedule, Training,

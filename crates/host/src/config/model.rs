@@ -9,7 +9,7 @@ use super::section::{choices, section};
 pub const GAP: usize = 4;
 
 choices! {
-    /// Presets of the dimensions and of the learning rate.
+    /// Presets of the dimensions.
     pub enum Size {
         Tiny,
         #[default]
@@ -31,7 +31,7 @@ pub(super) fn by_size<T: Copy>(given: &Layer, values: [T; 4]) -> T {
 section! {
     /// Feature geometry and network size.
     pub struct Model from given {
-        /// tiny, small, normal or big: sets the dimensions below and the learning rate
+        /// tiny, small, normal or big: sets the dimensions below
         size: Size, flag "--model-size";
         /// mel bands
         n_mels: i64 = 80, in 8..=512;
@@ -61,8 +61,8 @@ section! {
         vocoder_dim: i64 = by_size(given, [256, 384, 384, 512]), in 8..=8_192;
         /// layers of the vocoder
         vocoder_layers: i64 = by_size(given, [6, 8, 8, 8]), in 1..=128;
-        /// share of activations dropped while training
-        dropout: f64 = 0.05, in 0.0..1.0;
+        /// share of activations dropped while training; null: by hours of speech, speakers and start
+        dropout: Option<f64>, in 0.0..1.0;
         /// share of utterances whose decoder gets neither text nor context; guidance compares with it
         condition_dropout: f64 = 0.1, in 0.0..1.0;
         /// points on the flow that each loaded utterance trains
@@ -73,6 +73,11 @@ section! {
 }
 
 impl Model {
+    /// Share of activations dropped while training; the usual one where no run was planned.
+    pub fn dropout_share(&self) -> f64 {
+        self.dropout.unwrap_or(0.1)
+    }
+
     /// Whether voices come from reference clips.
     pub fn clones(&self) -> bool {
         self.context_share > 0.0

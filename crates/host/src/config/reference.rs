@@ -88,8 +88,7 @@ mod tests {
             let Accepts::OneOf(choices) = &key.accepts else { continue };
             assert!(choices.iter().all(|choice| key.meaning.contains(choice)), "{}: {}", key.name, key.meaning);
         }
-        let row =
-            "| `learning_rate`<br>also `lr` | `0.0005` | a number above 0 and at most 1 | at the end of the warm-up";
+        let row = "| `learning_rate`<br>also `lr` | `null` | a number above 0 and at most 1, or null | at the end of the warm-up";
         assert!(page.contains(row), "{page}");
     }
 }

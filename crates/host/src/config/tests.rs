@@ -47,7 +47,7 @@ fn flag_over_file_over_preset() {
     let config = Config::resolve(Some(&file), flags).unwrap();
     // The flag chooses the preset, the file still wins over it, and the flag over the file.
     assert_eq!((config.model.size, config.model.text_dim, config.model.text_layers), (Size::Tiny, 192, 3));
-    assert_eq!((config.training.learning_rate, config.training.epochs), (2e-4, 7));
+    assert_eq!((config.training.learning_rate, config.training.epochs), (Some(2e-4), Some(7)));
     assert_eq!(config.data.batch_size, 32);
 }
 
@@ -164,8 +164,8 @@ fn a_config_of_an_older_trainer_loads_unchanged() {
         assert_eq!((training.mixed_precision, training.enable_xla), (false, true));
         assert_eq!((training.data_gpu, training.model_start_delay), (Some(0), 1.5));
         assert_eq!(training.model_gpu, Some(1.into()));
-        assert_eq!((training.learning_rate, training.epochs), (1e-4, 500));
-        assert_eq!((training.save_step, training.val_step), (5000, 1000));
+        assert_eq!((training.learning_rate, training.epochs), (Some(1e-4), Some(500)));
+        assert_eq!((training.save_step, training.val_step), (5000, Some(1000)));
         assert_eq!(training.checkpoint_dir, Path::new("./checkpointsmain"));
         assert_eq!((data.batch_size, data.num_workers, data.prefetch_buffer_size), (56, Some(18), Some(12)));
         assert_eq!((data.pipeline_buffer_size, data.max_text_length, data.max_mel_frames), (100, 200, 700));
@@ -194,7 +194,8 @@ fn every_shipped_config_loads() {
 }
 
 fn some_config() -> impl Strategy<Value = Config> {
-    let numbers = (1e-12..1.0f64, 0.0..0.999f64, 0.0..3600.0f64, 0..=i64::MAX as u64);
+    let numbers =
+        (prop::option::of(1e-12..1.0f64), prop::option::of(0.0..0.999f64), 0.0..3600.0f64, 0..=i64::MAX as u64);
     let words = ("[a-z]{2,3}(-[A-Za-z0-9]{1,8})?", any::<String>(), prop::option::of(any::<String>()));
     (numbers, words, prop::option::of(1usize..=256), any::<bool>()).prop_map(|(numbers, words, workers, switch)| {
         let path = |text: String| PathBuf::from(format!("p{}", text.replace('\0', "")));

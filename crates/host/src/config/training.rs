@@ -3,7 +3,6 @@
 use super::accept::{Accepts, Setting, above};
 use super::layer::Layer;
 use super::memory_cap::MemoryCap;
-use super::model::by_size;
 use super::section::{choices, section};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -157,6 +156,21 @@ impl super::accept::Setting for GpuList {
 }
 
 impl Training {
+    /// Highest learning rate; a usual one where no run was planned.
+    pub fn peak_rate(&self) -> f64 {
+        self.learning_rate.unwrap_or(5e-4)
+    }
+
+    /// Steps over which the learning rate rises; the usual number where no run was planned.
+    pub fn warmup(&self) -> u64 {
+        self.warmup_steps.unwrap_or(500)
+    }
+
+    /// Steps between validations; the usual number where no run was planned.
+    pub fn validation_interval(&self) -> u64 {
+        self.val_step.unwrap_or(500)
+    }
+
     /// Processes that this machine is to run side by side.
     pub fn local_ranks(&self) -> usize {
         self.ranks.unwrap_or_else(|| self.model_gpu.as_ref().map_or(1, |gpus| gpus.iter().len()))
@@ -185,16 +199,16 @@ section! {
         /// seed of weights, order and noise
         // LibTorch takes seeds as signed 64-bit numbers.
         seed: u64 = 1234, in 0..=i64::MAX as u64;
-        /// passes over the corpus
-        epochs: u64 = 1000, in 1..=1_000_000_000;
-        /// stop after this many steps, whatever the epochs say
+        /// passes over the corpus; null: as steps says
+        epochs: Option<u64>, in 1..=1_000_000_000;
+        /// stop after this many steps, whatever the epochs say; null without epochs: by hours of speech, speakers and start
         steps: Option<u64>, in 1..=1_000_000_000_000;
-        /// at the end of the warm-up; tiny has 1e-3, big 3e-4
-        learning_rate: f64 = by_size(given, [1e-3, 5e-4, 5e-4, 3e-4]), in above(0.0, 1.0), also "lr", flag "--lr";
+        /// at the end of the warm-up; null: by size, hours of speech and start
+        learning_rate: Option<f64>, in above(0.0, 1.0), also "lr", flag "--lr";
         /// cosine, noam or constant after the warm-up
         schedule: Schedule, also "scheduler";
-        /// steps over which the learning rate rises
-        warmup_steps: u64 = 500, in 0..=10_000_000;
+        /// steps over which the learning rate rises; null: 500, or 100 from weights, at most half of the run
+        warmup_steps: Option<u64>, in 0..=10_000_000;
         /// weight decay of AdamW
         weight_decay: f64 = 0.01, in 0.0..=1.0;
         /// decay of AdamW's mean gradient; a vocoder has vocoder_beta1
@@ -213,12 +227,13 @@ section! {
         log_every: Option<LogEvery>;
         /// file that gets everything a run says, at its end; null is none
         log_file: Option<PathBuf>;
-        /// steps between validations
-        val_step: u64 = 500, in 1..=1_000_000_000;
+        /// steps between validations; null: a twelfth of the run, 50 to 1000
+        val_step: Option<u64>, in 1..=1_000_000_000;
         /// steps between checkpoints
         save_step: u64 = 1000, in 1..=1_000_000_000;
-        /// stop after this many validations in a row without a lower loss
-        patience: Option<u64>, in 1..=1_000_000;
+        /// stop after this many validations in a row without better held-out speech; 0 never; null: as many as make a third
+        /// of the run, and never where steps or epochs are given
+        patience: Option<u64>, in 0..=1_000_000;
         /// checkpoints that stay besides the best
         keep_checkpoints: usize = 3, in 1..=1_000_000;
         /// folder that checkpoints are written to

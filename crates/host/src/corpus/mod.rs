@@ -28,6 +28,7 @@ use crate::config::{CorpusFormat, Data};
 use builder::CorpusBuilder;
 use detect::{Folder, Metadata};
 use regex::Regex;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Every layout that can be read, from the one that is told most surely by its names to the one told least.
@@ -119,6 +120,11 @@ impl Corpus {
     pub fn into_parts(mut self) -> (Vec<Utterance>, Option<Vec<Utterance>>) {
         let validation = self.validation_from.map(|from| self.utterances.split_off(from.min(self.utterances.len())));
         (self.utterances, validation)
+    }
+
+    /// Number of speakers, by the names in the metadata.
+    pub fn speakers(&self) -> usize {
+        self.utterances.iter().map(|utterance| &utterance.speaker).collect::<BTreeSet<_>>().len()
     }
 
     /// Whether its rows stand in lists that single lines can be left out of.

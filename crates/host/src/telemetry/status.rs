@@ -125,7 +125,7 @@ fn thousands(figure: f64) -> String {
 }
 
 /// "0:38", "12:05", "3:07:00"
-fn clock_time(time: Duration) -> String {
+pub fn clock_time(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, minutes, seconds) => format!("{minutes}:{seconds:02}"),

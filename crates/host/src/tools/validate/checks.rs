@@ -393,6 +393,7 @@ mod tests {
             placement: Ok(Placement { data, model, gpus: 2, link: Some(LinkPath::Phb), other_order: None }),
             room: Room { dir: "/cache".into(), writable: Ok(()), free_bytes: Some(10 << 30) },
             speech: Ok(Speech {
+                speakers: 1,
                 clips: 600,
                 left_out: 0,
                 sampled: 24,

@@ -49,6 +49,7 @@ pub struct Room {
 
 pub struct Speech {
     pub clips: usize,
+    pub speakers: usize,
     /// Rows of the metadata that cannot be used.
     pub left_out: usize,
     /// Recordings that were decoded for an estimate; 0 where the cache knows.
@@ -124,11 +125,11 @@ fn speech(config: &Config) -> Result<Speech> {
     let path = data.dataset_path.as_deref().ok_or_else(|| hinted("no corpus is named", ways))?;
     let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
     let (tokenizer, _) = cache::tokenizer(&corpus.utterances, config)?;
-    let (clips, left_out) = (corpus.utterances.len(), corpus.problems.len());
+    let (clips, speakers, left_out) = (corpus.utterances.len(), corpus.speakers(), corpus.problems.len());
     if let Some(report) = cache::find(&corpus.utterances, &tokenizer, config) {
         let (planned, train_seconds, limits) = planned(config)?;
         let (seconds, bytes, planned) = (report.seconds, report.bytes, Some(planned));
-        return Ok(Speech { clips, left_out, sampled: 0, seconds, train_seconds, bytes, planned, limits });
+        return Ok(Speech { clips, speakers, left_out, sampled: 0, seconds, train_seconds, bytes, planned, limits });
     }
     let heard = some_seconds(&corpus.utterances)?;
     let (sampled, mean) = (heard.len(), heard.iter().sum::<f64>() / heard.len() as f64);
@@ -139,6 +140,7 @@ fn speech(config: &Config) -> Result<Speech> {
     let frames: Vec<u32> = heard.iter().map(|seconds| (seconds * frames_per_second) as u32 + 1).collect();
     Ok(Speech {
         clips,
+        speakers,
         left_out,
         sampled,
         seconds,

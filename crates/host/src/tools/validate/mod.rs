@@ -6,7 +6,7 @@ mod facts;
 
 pub use facts::{Facts, Placement, Planned, Room, Speech};
 
-use crate::config::{Config, Error};
+use crate::config::{Config, Error, Recipe, RunFacts, Start, Training};
 use crate::error::Explained;
 use crate::tools::report::{Finding, FindingsReport, Section};
 use indicatif::HumanBytes;
@@ -107,7 +107,7 @@ fn expectation(config: &Config, facts: &Facts) -> Section {
             section.row("the first run", first);
         }
     }
-    section.row("the training", length(config));
+    training(config, speech, &mut section);
     let where_to = match facts.placement.as_ref().map(|placement| &placement.model) {
         Ok(Some(gpu)) => format!("trains on {}", gpu.name),
         Ok(None) => "trains on the CPU: right for trying things, slow for a voice".into(),
@@ -118,11 +118,34 @@ fn expectation(config: &Config, facts: &Facts) -> Section {
     section
 }
 
-/// How long a training is, and how fast it learns.
-fn length(config: &Config) -> String {
-    let training = &config.training;
-    let steps = training.steps.map_or(String::new(), |steps| format!(", {steps} steps at most"));
-    format!("{} epochs{steps}, learning rate up to {:.1e}", training.epochs, training.learning_rate)
+/// How a voice would be trained from nothing: what is given, and what the program would choose for the rest.
+fn training(config: &Config, speech: &Speech, section: &mut Section) {
+    let held_out = speech.clips as f64 * (1.0 - speech.train_seconds / speech.seconds);
+    let facts = RunFacts {
+        hours: speech.train_seconds / 3600.0,
+        speakers: speech.speakers,
+        held_out: held_out.round() as usize,
+        start: Start::Nothing,
+    };
+    let recipe = Recipe::voice(&facts, config.model.size);
+    let mut filled = config.clone();
+    recipe.fill(&mut filled);
+    let why = |given: bool, why: &str| if given { "as given".to_owned() } else { why.to_owned() };
+    let Training { steps, epochs, learning_rate, warmup_steps, .. } = &config.training;
+    let length = [
+        filled.training.epochs.map(|epochs| format!("{epochs} epochs")),
+        filled.training.steps.map(|steps| format!("{steps} steps at most")),
+    ];
+    let length: Vec<String> = length.into_iter().flatten().collect();
+    let length_why = why(steps.or(*epochs).is_some(), &recipe.steps.why);
+    let (rate, warmup) = (filled.training.peak_rate(), filled.training.warmup());
+    let rate_why = why(learning_rate.is_some(), &recipe.learning_rate.why);
+    let warmup_why = why(warmup_steps.is_some(), &recipe.warmup_steps.why);
+    let dropout_why = why(config.model.dropout.is_some(), &recipe.dropout.why);
+    section
+        .row("the training", format!("{} ({length_why})", length.join(", ")))
+        .row("", format!("learning rate up to {rate:.1e} ({rate_why}) after {warmup} steps ({warmup_why})"))
+        .row("", format!("dropout {} ({dropout_why})", filled.model.dropout_share()));
 }
 
 /// "12.3 MiB, estimated from 24 of 200 recordings".
