@@ -23,7 +23,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut voice = load(&args.voice)?;
     voice.warm_up(&Options::default())?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
-    let voices = args.voices.as_deref().map(|folder| Voices::load(folder, &voice)).transpose()?.unwrap_or_default();
+    let note = |note: &str| say(format!("note: {note}"));
+    let voices = args.voices.as_deref().map(|folder| Voices::load(folder, &voice, &note)).transpose()?;
+    let voices = voices.unwrap_or_default();
     if !args.host.is_loopback() && settings.token.is_none() {
         say("note: whoever reaches this address may use it; --token-file asks for a token");
     }
