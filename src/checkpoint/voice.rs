@@ -2,6 +2,7 @@
 
 use crate::feed::{MelExtractor, MelStats};
 use anyhow::{Context, Result, anyhow, ensure};
+use host::audio::reference::{self, Reference as PreparedReference};
 use host::audio::{self, Waveform};
 use host::config::Config;
 use host::error::hinted;
@@ -17,11 +18,6 @@ const FEATURES: &str = "features";
 const WEIGHTS: &str = "weights";
 /// Of one recording, no more is listened to: a voice is known long before, and memory is bounded.
 const MOST_HEARD_S: f64 = 180.0;
-/// No sample of a silent recording is further from 0: -60 dB of full scale.
-const SILENCE: f32 = 1e-3;
-/// Less speech than this says nothing about a voice; below the second, a voice comes out that is only roughly like it.
-const LEAST_HEARD_S: f64 = 0.3;
-const ENOUGH_HEARD_S: f64 = 2.0;
 /// Seconds of a reference that stand in front of what is spoken. Three carry less likeness (docs/results.md), and each
 /// costs as much of the decoder as a second of speech.
 const MOST_PROMPT_S: f64 = 6.0;
@@ -111,6 +107,7 @@ fn rows(mel: &Tensor) -> Arc<[f32]> {
 #[derive(Debug)]
 pub struct Heard {
     pub voice: VoiceFile,
+    /// What may be wrong with the recordings, and what to do.
     pub notes: Vec<String>,
 }
 
@@ -238,7 +235,8 @@ impl<'a> Listener<'a> {
         let (mut each, mut seconds, mut notes) = (Vec::new(), 0.0, Vec::new());
         for path in recordings {
             let (wave, cut) = audio::decode_start(path, MOST_HEARD_S)?;
-            let (mel, heard_s) = self.log_mel(wave).with_context(|| path.display().to_string())?;
+            let reference = self.prepared(wave).with_context(|| path.display().to_string())?;
+            notes.extend(reference.warnings.iter().map(|warning| format!("{}: {warning}", path.display())));
             if cut {
                 notes.push(format!(
                     "{}: only its first {} minutes are listened to",
@@ -246,34 +244,29 @@ impl<'a> Listener<'a> {
                     MOST_HEARD_S / 60.0
                 ));
             }
-            each.push(stretch(&mel, share));
-            seconds += heard_s;
+            each.push(stretch(&self.log_mel(&reference), share));
+            seconds += reference.seconds();
         }
-        if seconds < ENOUGH_HEARD_S {
-            notes.push(format!("{seconds:.1} s of speech say little about a voice; some seconds more would help"));
-        }
+        notes.extend(reference::short(seconds));
         let references = vec![Reference { mel: halved(&Tensor::cat(&each, 0)), weight: 1.0 }];
         Ok(Heard { voice: VoiceFile { references, features }, notes })
     }
 
     /// One voice from a recording that is in memory.
-    pub fn hear_wave(&self, wave: Waveform) -> Result<VoiceFile> {
-        Ok(VoiceFile::of(&self.log_mel(wave)?.0, self.config))
+    pub fn hear_wave(&self, wave: Waveform) -> Result<Heard> {
+        let reference = self.prepared(wave)?;
+        let voice = VoiceFile::of(&self.log_mel(&reference), self.config);
+        let short = reference::short(reference.seconds());
+        Ok(Heard { voice, notes: reference.warnings.into_iter().chain(short).collect() })
     }
 
-    /// Frames, and seconds of speech.
-    fn log_mel(&self, wave: Waveform) -> Result<(Tensor, f64)> {
+    fn prepared(&self, wave: Waveform) -> Result<PreparedReference> {
         let data = &self.config.data;
-        let loud = |sample: &f32| sample.abs() > SILENCE;
-        ensure!(wave.samples.iter().any(loud), "silence, so there is no voice in it");
-        let mut resampler = audio::Resampler::default();
-        let wave = audio::prepare(wave, &mut resampler, data.sample_rate, data.trim_silence, data.loudness())?;
-        let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);
-        if seconds < LEAST_HEARD_S {
-            let fact = format!("{seconds:.2} s of sound, too short to hear a voice in it");
-            return Err(hinted(fact, "some seconds of speech, any words"));
-        }
-        Ok((self.extractor.log_mel(&Tensor::from_slice(&wave.samples)), seconds))
+        PreparedReference::of(wave, data.sample_rate, data.trim_silence, data.loudness())
+    }
+
+    fn log_mel(&self, reference: &PreparedReference) -> Tensor {
+        self.extractor.log_mel(&Tensor::from_slice(&reference.wave.samples))
     }
 }
 

@@ -25,8 +25,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     voice.warm_up(&Options::default())?;
     voice.notes().iter().for_each(|note| say(format!("note: {note}")));
     let bundled = if args.voice.is_bundled() { bundled::find().map(|bundled| bundled.speakers()) } else { None };
-    let folder = args.voices.clone().or(bundled);
-    let voices = folder.map(|folder| Voices::load(&folder, &voice)).transpose()?.unwrap_or_default();
+    let note = |note: &str| say(format!("note: {note}"));
+    let voices = args.voices.clone().or(bundled).map(|folder| Voices::load(&folder, &voice, &note)).transpose()?;
+    let voices = voices.unwrap_or_default();
     if !args.host.is_loopback() && settings.token.is_none() {
         say("note: whoever reaches this address may use it; --token-file asks for a token");
     }

@@ -13,6 +13,8 @@ use tch::{Kind, Tensor};
 
 /// Channels of the sinusoidal time embedding.
 const TIME_CHANNELS: i64 = 128;
+/// The time at which clean frames are described. Halfway, blocks tell speakers apart best (docs/evaluation.md).
+const DESCRIBED_AT: f64 = 0.5;
 
 pub struct Decoder {
     noisy: Linear,
@@ -117,6 +119,26 @@ impl Decoder {
         let outer = chain(&self.outward(&tables, rates), self.enter(noisy, conditioning, rates));
         let inner = chain(&self.inward(&tables, rates), outer.shallow_clone());
         self.leave(&(outer + inner), &tables, rates)
+    }
+
+    /// How a speaker sounds to the decoder: its transformer blocks' output over frames that are all given as context, in
+    /// the mean. `[decoder_dim]`, f32, of `mel`, `[frames, n_mels]`, normalised. No text is part of it.
+    pub fn describe(&self, mel: &Tensor, seqs: &Packed, kind: Kind) -> Tensor {
+        let halved = half(seqs);
+        let rates = self.rates(seqs, &halved, kind);
+        let like = (kind, mel.device());
+        let times = Tensor::full([seqs.capacity()], DESCRIBED_AT, (Kind::Float, mel.device()));
+        let conditioning = Conditioning {
+            content: &Tensor::zeros([seqs.len(), self.dim], like),
+            content_mask: &Tensor::zeros([seqs.len(), 1], like),
+            context: Some(Context { mel, mask: &seqs.mask }),
+            times: &times,
+        };
+        let tables = self.tables(&times, kind);
+        let mut stages = self.outward(&tables, &rates);
+        stages.extend(self.inward(&tables, &rates));
+        let output = stages.iter().fold(self.enter(mel, &conditioning, &rates), |x, stage| stage(&x));
+        (output * &seqs.mask).sum_dim_intlist([0i64].as_slice(), false, Kind::Float) / seqs.mask.sum(Kind::Float)
     }
 
     /// Forward and backward with the memory of one block instead of all: blocks run without a graph, and again with

@@ -275,10 +275,30 @@ impl Voice {
 
     /// The packed token index of every frame (`[frames]`, i32), as the search finds it.
     pub fn align(&self, batch: &Batch) -> Tensor {
-        let track = self.text_track(&batch.text);
-        let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, false);
+        self.search(&batch.tokens, &batch.languages, &batch.text, &batch.mel, &batch.frames)
+    }
+
+    /// Frames that each token lasts in a recording (`mel`, normalised) of the text, as the search finds it: `[text, 1]`, f32.
+    pub fn recorded_durations(
+        &self,
+        tokens: &Tensor,
+        languages: &Tensor,
+        text: &Packed,
+        mel: &Tensor,
+        frames: &Packed,
+    ) -> Tensor {
+        align::durations(&self.search(tokens, languages, text, mel, frames), text, frames)
+    }
+
+    fn search(&self, tokens: &Tensor, languages: &Tensor, text: &Packed, mel: &Tensor, frames: &Packed) -> Tensor {
+        let encoded = self.encoder.forward(tokens, languages, &self.text_track(text), false);
         let (mean, _) = encoded.split(&encoded.table);
-        self.aligner.search(&mean, &batch.mel, &batch.text, &batch.frames)
+        self.aligner.search(&mean, mel, text, frames)
+    }
+
+    /// How a speaker sounds to the decoder: `[decoder_dim]`, f32, of normalised frames. Only where the voice clones.
+    pub fn describe(&self, mel: &Tensor, frames: &Packed) -> Tensor {
+        self.decoder.describe(mel, frames, self.kind)
     }
 }
 

@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 10 << 20;
 /// Longer recordings are heard up to here.
 const MOST_SECONDS: f64 = 60.0;
 
-/// Takes a recording and answers with the name of its voice.
+/// Takes a recording and answers with the name of its voice, and what may be wrong with it.
 pub async fn upload(State(app): State<Arc<AppState>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
     allowed(&app)?;
     body::require_type(&headers, &["audio/*", "application/octet-stream"])?;
@@ -32,9 +32,9 @@ pub async fn upload(State(app): State<Arc<AppState>>, headers: HeaderMap, body: 
         .map_err(|error| unread(&error))?;
     let (reply, heard) = oneshot::channel();
     app.send(WorkerRequest::Hear { recording, reply })?;
-    let prompt =
+    let (prompt, warnings) =
         heard.await.map_err(|_| ApiError::internal("the voice has failed"))?.map_err(|error| unread(&error))?;
-    Ok(json_response(&json!({ "id": app.voices.keep(prompt), "object": "voice" })))
+    Ok(json_response(&json!({ "id": app.voices.keep(prompt), "object": "voice", "warnings": warnings })))
 }
 
 /// Forgets an uploaded voice.

@@ -36,13 +36,13 @@ struct Table {
 }
 
 impl Voices {
-    /// Voice files and recordings of a folder, each under its name.
-    pub fn load(folder: &Path, voice: &Synthesizer) -> Result<Self> {
+    /// Voice files and recordings of a folder, each under its name. `tell` gets what may be wrong with recordings.
+    pub fn load(folder: &Path, voice: &Synthesizer, tell: &dyn Fn(&str)) -> Result<Self> {
         let unread = || format!("{}: cannot be read", folder.display());
         let mut fixed = BTreeMap::new();
         for entry in fs::read_dir(folder).with_context(unread)? {
             let path = entry.with_context(unread)?.path();
-            let Some((name, prompt)) = open(&path, voice).with_context(|| path.display().to_string())? else {
+            let Some((name, prompt)) = open(&path, voice, tell).with_context(|| path.display().to_string())? else {
                 continue;
             };
             if name == DEFAULT || fixed.insert(name.clone(), prompt).is_some() {
@@ -101,13 +101,17 @@ impl Voices {
 }
 
 /// Name and prompt of a file; none where it is neither voice nor recording.
-fn open(path: &Path, voice: &Synthesizer) -> Result<Option<(String, Prompt)>> {
+fn open(path: &Path, voice: &Synthesizer, tell: &dyn Fn(&str)) -> Result<Option<(String, Prompt)>> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).filter(|name| !name.starts_with('.'));
     let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
     let (Some(name), Some(extension)) = (name, extension) else { return Ok(None) };
     let prompt = match extension.as_str() {
         "safetensors" => voice.voice(path)?,
-        other if RECORDINGS.contains(&other) => voice.prompt(&voice.hear(&[PathBuf::from(path)])?.voice),
+        other if RECORDINGS.contains(&other) => {
+            let heard = voice.hear(&[PathBuf::from(path)])?;
+            heard.notes.iter().for_each(|note| tell(note));
+            voice.prompt(&heard.voice)
+        }
         _ => return Ok(None),
     };
     Ok(Some((name.to_owned(), prompt)))

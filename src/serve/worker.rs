@@ -25,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A request to the thread that owns the voice.
 pub enum WorkerRequest {
     Speak(SpeechJob),
-    Hear { recording: Waveform, reply: oneshot::Sender<Result<Prompt>> },
+    Hear { recording: Waveform, reply: oneshot::Sender<Result<(Prompt, Vec<String>)>> },
 }
 
 /// A speech request that was accepted.
@@ -88,7 +88,8 @@ impl Worker {
             WorkerRequest::Speak(job) => queue.push_back(ActiveJob::new(job)),
             WorkerRequest::Hear { recording, reply } => {
                 let heard = crate::catch(|| self.voice.hear_wave(recording)).map_err(Into::into).flatten();
-                let _ = reply.send(heard.map(|voice| self.voice.prompt(&voice))); // a client that left does not want it
+                let prompted = heard.map(|heard| (self.voice.prompt(&heard.voice), heard.notes));
+                let _ = reply.send(prompted); // a client that left does not want it
             }
         }
     }

@@ -24,7 +24,8 @@ use host::audio::Waveform;
 use host::config::Config;
 use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
 use host::error::hinted;
-use host::text::Tokenizer;
+use host::text::{Tokenizer, normalize};
+use limiter::Limiter;
 use network::{Clause, Network};
 use std::path::{Path, PathBuf};
 use tch::nn::VarStore;
@@ -186,7 +187,7 @@ impl Synthesizer {
     }
 
     /// The voice of one recording that is in memory.
-    pub fn hear_wave(&self, wave: Waveform) -> Result<VoiceFile> {
+    pub fn hear_wave(&self, wave: Waveform) -> Result<Heard> {
         self.must_clone()?;
         crate::catch(|| tch::no_grad(|| Listener::new(&self.config).hear_wave(wave)))?
     }
@@ -203,9 +204,33 @@ impl Synthesizer {
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.
     pub fn copy(&self, recording: &Waveform) -> Result<Vec<f32>> {
+        Ok(crate::catch(|| tch::no_grad(|| self.network.vocode(&self.log_mel(recording))))?)
+    }
+
+    /// A request spoken in one piece, each token as long as in a recording (at the voice's rate) of it. `speed` says nothing
+    /// here.
+    pub fn speak_along(&self, request: &Request, recording: &Waveform) -> Result<Vec<f32>> {
+        let (language, number) = self.language(request)?;
+        let tokens = self.tokenizer.encode_normalized(&normalize(&request.text, language), language)?;
+        let prompt = request.prompt.as_ref().or(self.own.as_ref()).cloned();
+        let (options, seed) = (request.options, [request.options.seed, 0]);
+        let clause = Clause { tokens, language: number, prompt, options, seed };
+        let wave = crate::catch(|| tch::no_grad(|| self.network.speak_along(&clause, &self.log_mel(recording))))??;
+        let (mut limiter, mut samples) = (Limiter::new(self.rate_hz()), Vec::new());
+        limiter.push(&wave, &mut samples);
+        limiter.finish(&mut samples);
+        Ok(samples)
+    }
+
+    /// How the speaker of a recording (at the voice's rate) sounds to the decoder. Those of one voice can be compared.
+    pub fn describe(&self, recording: &Waveform) -> Result<Vec<f32>> {
+        self.must_clone()?;
+        Ok(crate::catch(|| tch::no_grad(|| self.network.describe(&self.log_mel(recording))))?)
+    }
+
+    fn log_mel(&self, recording: &Waveform) -> Tensor {
         let extractor = MelExtractor::new(&self.config.model, self.rate_hz(), self.device);
-        let samples = Tensor::from_slice(&recording.samples).to_device(self.device);
-        Ok(crate::catch(|| tch::no_grad(|| self.network.vocode(&extractor.log_mel(&samples))))?)
+        extractor.log_mel(&Tensor::from_slice(&recording.samples).to_device(self.device))
     }
 
     /// The voice of a file, made with any model whose frames are like this one's.
@@ -218,6 +243,18 @@ impl Synthesizer {
 
     /// Splits off and encodes the first clause. All errors of input are raised here.
     pub fn begin(&self, request: &Request) -> Result<Utterance> {
+        let prompt = request.prompt.as_ref().or(self.own.as_ref()).cloned();
+        let mut utterance = Utterance::new(self, &request.text, self.language(request)?, prompt, request.options);
+        utterance.prepare(self)?;
+        ensure!(
+            !utterance.is_done(),
+            "the text has no letters or digits that the voice knows, so there is nothing to speak"
+        );
+        Ok(utterance)
+    }
+
+    /// Code and number of the language that a request is in.
+    fn language<'a>(&'a self, request: &'a Request) -> Result<(&'a str, usize)> {
         let asked = request.language.as_deref().unwrap_or(&self.config.data.language);
         let sample: String = request.text.chars().take(LANGUAGE_SAMPLE).collect();
         let language = self.tokenizer.language(&sample, asked);
@@ -225,14 +262,7 @@ impl Synthesizer {
         let number = spoken.iter().position(|known| known == language).ok_or_else(|| {
             hinted(format!("the voice does not speak `{language}`"), format!("it speaks {}", spoken.join(", ")))
         })?;
-        let prompt = request.prompt.as_ref().or(self.own.as_ref()).cloned();
-        let mut utterance = Utterance::new(self, &request.text, (language, number), prompt, request.options);
-        utterance.prepare(self)?;
-        ensure!(
-            !utterance.is_done(),
-            "the text has no letters or digits that the voice knows, so there is nothing to speak"
-        );
-        Ok(utterance)
+        Ok((&spoken[number], number))
     }
 
     /// Speaks the next clause of each, all in one packed forward pass; each one's samples that are final now (may be

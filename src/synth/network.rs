@@ -9,7 +9,7 @@ use super::stages::{Decoded, Extent, Key, Stages};
 use crate::checkpoint::voice::Prompt;
 use crate::feed::{MelStats, Packed};
 use crate::model::{Branches, Voice};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use host::loader::{AxisTables, GAP, Span};
 use host::rng::Rng;
 use std::cell::RefCell;
@@ -161,6 +161,38 @@ impl Network {
         let key = Key { axis: laid.frames.extent(), decoded: Some(decoded) };
         let outputs = self.stages.borrow_mut().run(key, inputs, work)?;
         Ok(self.vocoder_backend.cut(&outputs[0], &laid.frames.spans, self.hop_samples))
+    }
+
+    /// Samples of a clause that lasts as it does in a recording of it (`[frames, n_mels]`, log-mel).
+    pub fn speak_along(&self, clause: &Clause, log_mel: &Tensor) -> Result<Vec<f32>> {
+        let (frame_count, tokens) = (log_mel.size()[0] as usize, clause.tokens.len());
+        ensure!(frame_count >= tokens, "{frame_count} frames are too few for {tokens} tokens");
+        let (mut lasting, content) = self.plan(&[clause])?;
+        let (text, frames) = (Room::new(&[tokens], self.sizes), Room::new(&[frame_count], self.sizes));
+        let mut ids = clause.tokens.clone();
+        ids.resize(text.total, 0);
+        let mut languages = vec![0; text.capacity];
+        languages[0] = clause.language as i32;
+        let [text_axis, frame_axis] = [&text, &frames].map(|room| room.packed(&self.moved(&room.tables())));
+        let mel = self.padded(log_mel, &frames);
+        let (ids, languages) = (self.moved(&ids), self.moved(&languages));
+        let lasted = self.voice.recorded_durations(&ids, &languages, &text_axis, &mel, &frame_axis);
+        let lasted: Vec<f32> = Vec::try_from(lasted.to_device(Device::Cpu).view(-1))?;
+        lasting[0].frames = lasted[text.spans[0].range()].iter().map(|frames| *frames as usize).collect();
+        Ok(self.sound(&[0], &[clause], &lasting, &content)?.remove(0))
+    }
+
+    /// How the speaker of log-mel frames (`[frames, n_mels]`) sounds to the decoder.
+    pub fn describe(&self, log_mel: &Tensor) -> Vec<f32> {
+        let frames = Room::new(&[log_mel.size()[0] as usize], self.sizes);
+        let axis = frames.packed(&self.moved(&frames.tables()));
+        let described = self.voice.describe(&self.padded(log_mel, &frames), &axis);
+        Vec::try_from(described.to_device(Device::Cpu)).expect("floats on the CPU")
+    }
+
+    /// Normalised, with gaps behind them.
+    fn padded(&self, log_mel: &Tensor, room: &Room) -> Tensor {
+        self.stats.apply(log_mel).constant_pad_nd([0, 0, 0, room.total as i64 - log_mel.size()[0]])
     }
 
     /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.

@@ -765,6 +765,58 @@ fn a_voice_is_held_against_recordings_that_it_never_heard() {
     assert!(bench.error(&[&copy[..], &["-o", "all"]].concat()).contains("another voice, or with other settings"));
 }
 
+/// Prints two numbers for every file, which tell speakers of the sample corpus apart no better than their names' letters do.
+const SPEAKER_RECOGNISER: &str = "while read -r path; do echo \"$path|[0.5, ${#path}]\"; done";
+
+#[test]
+fn an_evaluation_by_parts_tells_where_quality_goes() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "4"]);
+    fs::write(bench.path("hear.sh"), RECOGNISER).unwrap();
+    fs::write(bench.path("tell.sh"), SPEAKER_RECOGNISER).unwrap();
+    let eval = ["eval", "--checkpoint", "run", "--part", "all", "--limit", "3", "--steps", "2", "--pictures", "1"];
+    let more = |more: &[&'static str]| [&eval[..], &["--speaker-command", "sh tell.sh"], more].concat();
+    let parts = bench.run(&more(&["--parts", "-o", "parts", "--json", "--asr-command", "sh hear.sh"]));
+    assert!(parts.status.success() && stderr(&parts).contains("no part with recorded pitch"), "{parts:?}");
+    let parts: serde_json::Value = serde_json::from_slice(&parts.stdout).unwrap();
+    let figure = |part: usize, name: &str| parts[part]["figures"][name]["mean"].as_f64().unwrap();
+    let names: Vec<&str> = parts.as_array().unwrap().iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert_eq!(names, ["copy", "durations", "spoken", "clone"]);
+    // Copies are nearest to their recordings, and what keeps the recording's durations is as long as it.
+    assert!(figure(0, "mel_cepstral_distortion_db") < 0.7 * figure(2, "mel_cepstral_distortion_db"), "{parts}");
+    assert!([0, 1].iter().all(|part| (figure(*part, "duration_ratio") - 1.0).abs() < 0.05), "{parts}");
+    assert!([0, 1, 2, 3].iter().all(|part| figure(*part, "own_by_recogniser") > 0.9), "{parts}");
+    assert!(figure(3, "word_error") > 0.0 && figure(3, "recorded_word_error") == 0.0, "{parts}");
+    assert!(bench.path("parts/clone/report.json").exists());
+
+    let page = fs::read_to_string(bench.path("parts/listen.html")).unwrap();
+    assert_eq!(page.matches("<audio controls").count(), 3 * 5, "a recording and four parts of each sentence");
+    assert!(!page.contains("<script") && !page.contains("src=\"http"));
+
+    let told = bench.error(&["eval", "--checkpoint", "run", "--limit", "1", "--speaker-command", "echo hello {wav}"]);
+    assert!(told.contains("printed no numbers") && told.contains("numbers of an embedding"), "{told}");
+}
+
+#[test]
+fn a_reference_that_will_not_do_is_told_and_nothing_breaks() {
+    let bench = Bench::with_corpus();
+    bench.train_ok("run", &["--steps", "2"]);
+    let write = |name: &str, samples: Vec<f32>| host::audio::write_wav(&bench.path(name), &samples, 22_050).unwrap();
+    let tone = |n: u32| (n as f32 * 0.0627).sin() * 0.2;
+    write("silent.wav", vec![0.0; 44_100]);
+    write("moment.wav", (0..3_000).map(tone).collect());
+    write("second.wav", (0..22_050).map(tone).collect());
+    write("tune.wav", (0..88_200).map(tone).collect());
+    let speak = ["synth", "--checkpoint", "run", "--steps", "1", "--text", "A fox.", "-o", "out.wav", "--reference"];
+    let synth = |name: &'static str| [&speak[..], &[name]].concat();
+    assert!(bench.error(&synth("silent.wav")).contains("hint: check that the microphone was on"));
+    assert!(bench.error(&synth("moment.wav")).contains("too short to hear a voice"));
+    let short = stderr(&bench.run(&synth("second.wav")));
+    assert!(short.contains("1.0 s of speech say little") && short.contains("record five seconds"), "{short}");
+    let tune = bench.run(&["voice", "make", "--checkpoint", "run", "tune.wav", "-o", "tune.safetensors"]);
+    assert!(tune.status.success() && stderr(&tune).contains("tune.wav: it sounds like music"), "{tune:?}");
+}
+
 #[test]
 fn an_evaluation_that_cannot_go_on_says_why() {
     let bench = Bench::with_corpus();

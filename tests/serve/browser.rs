@@ -2,7 +2,7 @@
 //! them where it may.
 
 use crate::http::{call, request};
-use crate::{Server, a_recording, long_wish, wait_until};
+use crate::{Server, a_recording, binary, home, long_wish, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -231,4 +231,35 @@ fn a_browser_plays_what_front_ends_ask_for() {
     ));
     play(&browser, "mp3, as it comes");
     assert_eq!(browser.script("return whole"), json!(false), "heard before all is spoken");
+}
+
+/// The page that `eval` writes, from disk: every player loads and has a name, one plays by the keyboard alone, and nothing is
+/// asked of anybody.
+#[test]
+fn the_listening_page_plays_and_asks_nobody() {
+    let profile = tempfile::tempdir().unwrap();
+    let Some(browser) = browser_or_skip(&profile) else { return };
+    let eval =
+        ["eval", "--checkpoint", "run", "--part", "all", "--limit", "3", "--steps", "1", "--parts", "-o", "heard"];
+    let output = binary(home()).args(eval).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    browser.post("/url", &json!({ "url": format!("file://{}", home().join("heard/listen.html").display()) }));
+    browser.wait("document.querySelectorAll('audio').length === 15");
+    browser.wait(
+        "[...document.querySelectorAll('audio')].every(player => player.readyState >= 1 && player.duration > 0.5)",
+    );
+    let named = browser.script("return new Set([...document.querySelectorAll('audio')].map(it => it.ariaLabel)).size");
+    assert_eq!(named, json!(15), "a screen reader tells them apart");
+    let asked = browser.script(
+        "return performance.getEntriesByType('resource').map(it => it.name).filter(name => !name.startsWith('data:'))",
+    );
+    assert_eq!(asked, json!([]), "no request elsewhere");
+    // Tab reaches the first player, and the space bar plays it.
+    browser.type_into("body", "\u{e004}");
+    assert_eq!(browser.script("return document.activeElement.tagName"), json!("AUDIO"));
+    browser.type_into("audio", " ");
+    browser.wait("document.querySelector('audio').currentTime > 0.1");
+    let ground = browser.script("return getComputedStyle(document.body).backgroundColor");
+    assert!(ground == json!("rgb(244, 245, 248)") || ground == json!("rgb(18, 20, 27)"), "styled: {ground}");
+    assert_eq!(browser.complaints(), json!([]), "nothing broke the policy");
 }

@@ -430,6 +430,9 @@ fn a_voice_is_taken_from_a_recording_where_that_is_allowed() {
 
     let server = Server::start(&["--allow-uploads"]);
     let id = send(&server, &recording).json()["id"].as_str().unwrap().to_owned();
+    let tune: Vec<f32> = (0..66_150).map(|n| (n as f32 * 0.0627).sin() * 0.2).collect();
+    let warned = send(&server, &host::audio::wav_bytes(&tune, 22_050)).json();
+    assert!(warned["warnings"][0].as_str().unwrap().contains("music"), "{warned}");
     let speak = |voice: &str| server.speak(&json!({ "input": "A fox.", "voice": voice }));
     assert_eq!(speak(&id).status, 200);
     assert!(speak(&id).body != speak("default").body);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 /// Speak sentences that the voice never heard, and hold them against their recordings
 ///
-/// Mel-cepstral distortion, errors of pitch and voicing after alignment, duration, speed; word error through a recogniser
-/// of yours. The folder keeps what was spoken, so the same command goes on where it was stopped.
+/// Mel-cepstral distortion, errors of pitch and voicing after alignment, duration, speed; likeness to the speaker and to
+/// others by the voice's own decoder; word error and likeness through recognisers of yours. The folder keeps what was spoken, so the same command goes on where it was stopped.
 ///
 /// Exit code 0: every sentence was compared; 1: some could not be, each is listed; 2: nothing could.
 #[derive(clap::Args)]
@@ -31,11 +31,18 @@ pub struct Args {
     /// Put the recordings through the vocoder instead of speaking: the best that any voice can sound with it
     #[arg(long, conflicts_with_all = ["clone", "steps", "temperature", "guidance", "seed"])]
     pub copy: bool,
+    /// Tell where quality goes: the recordings through the vocoder, then recorded durations, then everything predicted, then
+    /// clones, each in a folder of its own
+    #[arg(long, conflicts_with = "copy")]
+    pub parts: bool,
     /// Recogniser: a program that is run for each file, `prog {wav}`, and prints what it hears; or, without `{wav}`, once,
     /// with a path a line on standard input, and prints lines `path|text`
     #[arg(long, value_name = "COMMAND")]
     pub asr_command: Option<String>,
-    /// Folder for speech, pictures and report.json
+    /// Recogniser of speakers: run as the other is, and prints the numbers of an embedding for each file
+    #[arg(long, value_name = "COMMAND")]
+    pub speaker_command: Option<String>,
+    /// Folder for speech, pictures, report.json, and listen.html, a page to listen with
     #[arg(short, long, value_name = "DIR", default_value = "eval")]
     pub output: PathBuf,
     /// Pictures of the worst sentences

@@ -1,9 +1,9 @@
 //! A picture of one sentence: both mel spectrograms, both pitch contours, and how the frames were paired.
 
-use super::cepstra::{N_MELS, distortion_db};
 use super::compare::{AnalysedSpeech, SpeechComparison, seconds};
 use super::evaluation::EvaluatedClip;
 use crate::picture::{GLYPH_HEIGHT_PX, GLYPH_WIDTH_PX, Picture, Rgb};
+use host::audio::cepstra::{N_MELS, distortion_db};
 
 const INK: Rgb = [30, 30, 30];
 const FAINT: Rgb = [205, 205, 205];

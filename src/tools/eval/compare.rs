@@ -1,10 +1,9 @@
 //! A recording and the same sentence spoken, frame by frame.
 
-use super::cepstra::{self, Frames, distortion_db};
 use super::warp::{self, Pair};
-use super::{cepstra::hop_samples, pitch};
 use anyhow::{Context, Result};
-use host::audio::{self, Waveform};
+use host::audio::cepstra::{self, Frames, distortion_db, hop_samples};
+use host::audio::{self, Waveform, pitch};
 use serde::Serialize;
 use std::f64::consts::LN_2;
 use std::path::Path;

@@ -26,7 +26,17 @@ pub struct Case {
     /// Name of its files, without their ending.
     pub name: String,
     pub utterance: Utterance,
+    /// Recording that it is spoken after; none: in the checkpoint's own voice.
     pub reference: Option<PathBuf>,
+    /// Another recording of its speaker, that likeness is measured by; none where there is no other.
+    pub other: Option<PathBuf>,
+}
+
+impl Case {
+    /// The same sentence after another recording of its speaker, where there is one.
+    pub fn cloned_voice(&self) -> Option<Case> {
+        Some(Case { reference: Some(self.other.clone()?), ..self.clone() })
+    }
 }
 
 /// Sentences to speak, and what there is to say about their choice.
@@ -43,7 +53,10 @@ impl EvaluationSet {
         notes.extend(corpus.problems.iter().map(ToString::to_string));
         let all = corpus.utterances.clone();
         let chosen = source.choose(corpus, &config.data, wanted.part, &mut notes)?;
-        let mut cases = if wanted.clone { with_references(chosen, &all, &mut notes) } else { plain(chosen) };
+        let mut cases = with_others(chosen, &all);
+        if wanted.clone {
+            cases = with_references(&cases, &mut notes);
+        }
         ensure!(!cases.is_empty(), "{}: no clip is left to speak", source.path.display());
         if !wanted.clone && config.model.clones() {
             notes.extend(one_voice_for_many(&cases));
@@ -118,33 +131,35 @@ fn same(a: &Path, b: &Path) -> bool {
     }
 }
 
-fn plain(chosen: Vec<Utterance>) -> Vec<Case> {
-    chosen.into_iter().map(|utterance| Case { name: String::new(), utterance, reference: None }).collect()
-}
-
-/// The next recording of the same speaker, never the one that is compared.
 /// What was asked for, and else what was so.
 fn as_asked(asked: &corpus::ReadOptions, own: corpus::ReadOptions) -> corpus::ReadOptions {
     let format = if asked.format == CorpusFormat::Auto { own.format } else { asked.format };
     corpus::ReadOptions { format, speaker_pattern: asked.speaker_pattern.clone().or(own.speaker_pattern) }
 }
 
-fn with_references(chosen: Vec<Utterance>, all: &[Utterance], notes: &mut Vec<String>) -> Vec<Case> {
+/// Each with the next recording of the same speaker, never the one that is compared.
+fn with_others(chosen: Vec<Utterance>, all: &[Utterance]) -> Vec<Case> {
     let mut speakers: HashMap<&str, Vec<&Path>> = HashMap::new();
     all.iter().for_each(|clip| speakers.entry(&clip.speaker).or_default().push(&clip.audio));
-    let clips = chosen.len();
-    let case = |utterance: Utterance| {
+    let other = |utterance: &Utterance| {
         let recordings = &speakers[utterance.speaker.as_str()];
         let at = recordings.iter().position(|audio| *audio == utterance.audio)?;
         let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| **audio != utterance.audio);
-        let reference = Some(others.next()?.to_path_buf());
-        Some(Case { name: String::new(), utterance, reference })
+        Some(others.next()?.to_path_buf())
     };
-    let cases: Vec<Case> = chosen.into_iter().filter_map(case).collect();
-    if cases.len() < clips {
-        notes.push(format!("{} clips left out: there is no other recording of their speaker", clips - cases.len()));
+    let case =
+        |utterance: Utterance| Case { name: String::new(), other: other(&utterance), utterance, reference: None };
+    chosen.into_iter().map(case).collect()
+}
+
+/// Each spoken after that recording.
+fn with_references(cases: &[Case], notes: &mut Vec<String>) -> Vec<Case> {
+    let cloned: Vec<Case> = cases.iter().filter_map(Case::cloned_voice).collect();
+    if cloned.len() < cases.len() {
+        let left_out = cases.len() - cloned.len();
+        notes.push(format!("{left_out} clips left out: there is no other recording of their speaker"));
     }
-    cases
+    cloned
 }
 
 fn one_voice_for_many(cases: &[Case]) -> Option<String> {
@@ -184,11 +199,15 @@ mod tests {
         Utterance { id: id.into(), audio, text: "a".into(), speaker: speaker.into(), language: None }
     }
 
+    fn plain(chosen: &[Utterance]) -> Vec<Case> {
+        with_others(chosen.to_vec(), chosen)
+    }
+
     #[test]
     fn a_reference_is_another_recording_of_the_same_speaker() {
         let all = ["a1 a", "b1 b", "a2 a", "c1 c", "b2 b", "a3 a"].map(|row| clip(&row[..2], &row[3..]));
         let mut notes = vec![];
-        let cases = with_references(all.to_vec(), &all, &mut notes);
+        let cases = with_references(&with_others(all.to_vec(), &all), &mut notes);
         let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_str().unwrap()).collect();
         assert_eq!(references, ["a2.wav", "b2.wav", "a3.wav", "b1.wav", "a1.wav"]);
         assert!(notes[0].starts_with("1 clips left out"), "{notes:?}");
@@ -197,7 +216,7 @@ mod tests {
     #[test]
     fn fewer_are_some_of_more() {
         let chosen = |count| {
-            let mut cases = plain((0..50).map(|n| clip(&format!("clip {n}"), "a")).collect());
+            let mut cases = plain(&(0..50).map(|n| clip(&format!("clip {n}"), "a")).collect::<Vec<_>>());
             limit(&mut cases, count);
             cases.into_iter().map(|case| case.utterance.id).collect::<Vec<_>>()
         };
@@ -210,7 +229,7 @@ mod tests {
     fn every_case_has_a_file_name_of_its_own() {
         let ids = ["p1/a", "p1_a", "../up", "", "été-1.5"];
         let names: Vec<String> =
-            with_names(plain(ids.map(|id| clip(id, "a")).to_vec())).into_iter().map(|case| case.name).collect();
+            with_names(plain(&ids.map(|id| clip(id, "a")))).into_iter().map(|case| case.name).collect();
         assert_eq!(names, ["p1_a", "p1_a_1", "_up", "_3", "été-1.5"]);
     }
 }

@@ -1,12 +1,13 @@
 //! How good a voice is: sentences that it never heard, spoken and held against their recordings. docs/evaluation.md
 //! defines every figure.
 
-mod cepstra;
 mod clip_picture;
 mod compare;
 mod evaluation;
 mod evaluation_set;
-mod pitch;
+pub mod likeness;
+mod page;
+mod parts;
 mod recogniser;
 mod speech;
 mod warp;
@@ -15,15 +16,39 @@ mod words;
 pub use compare::{ClipFigures, SpeechComparison};
 pub use evaluation::{EvaluatedClip, Evaluation, Transcript, Transcripts};
 pub use evaluation_set::{Case, EvaluationOptions, EvaluationSet};
+pub use page::{Column, Sentence, page};
+pub use parts::{EvaluatedPart, EvaluationPart, table as parts_table};
 pub use recogniser::Recogniser;
 pub use speech::{EvaluationFolder, SpeechMode, SpeechSettings, SpokenCase, timed};
 
+use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
+use host::audio;
 use host::corpus::Utterance;
 use rayon::prelude::*;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// How the voice's own decoder describes the speakers of all files; none when stopped.
+pub fn describe(
+    files: &[PathBuf],
+    voice: &Synthesizer,
+    progress: &dyn Fn(usize),
+    stop: &AtomicBool,
+) -> Result<Option<likeness::Descriptions>> {
+    let mut described = likeness::Descriptions::new();
+    for (done, path) in files.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let numbers = voice.describe(&audio::decode(path)?).with_context(|| path.display().to_string())?;
+        described.insert(path.clone(), numbers.into_iter().map(f64::from).collect());
+        progress(done + 1);
+    }
+    Ok(Some(described))
+}
 
 /// Holds every spoken sentence against its recording, on all cores; none when stopped.
 pub fn compare(
@@ -53,8 +78,10 @@ fn clip(SpokenCase { case, real_time_factor }: &SpokenCase, folder: &EvaluationF
         recorded,
         spoken,
         reference: case.reference.clone(),
+        other: None,
         figures,
         heard: None,
+        likeness: likeness::Likenesses::default(),
     })
 }
 
@@ -71,23 +98,30 @@ pub fn pictures(report: &Evaluation, folder: &EvaluationFolder, count: usize) ->
     report.worst(count).into_iter().enumerate().map(draw).collect()
 }
 
+/// Recordings and speech, each once: parts of one evaluation share their recordings.
+pub fn heard_files(clips: &[&mut EvaluatedClip]) -> Vec<PathBuf> {
+    let paths = clips.iter().flat_map(|clip| [clip.recorded.clone(), clip.spoken.clone()]);
+    paths.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 /// What a recogniser hears in recordings and speech, in one go; none when stopped.
 pub fn listen(
-    clips: &mut [EvaluatedClip],
+    clips: &mut [&mut EvaluatedClip],
     recogniser: &Recogniser,
     language: &str,
     progress: &dyn Fn(usize),
     stop: &AtomicBool,
 ) -> Result<Option<()>> {
-    let paths: Vec<PathBuf> = clips.iter().flat_map(|clip| [clip.recorded.clone(), clip.spoken.clone()]).collect();
+    let paths = heard_files(clips);
     let Some(heard) = recogniser.hear(&paths, progress, stop)? else { return Ok(None) };
-    for (clip, heard) in clips.iter_mut().zip(heard.chunks_exact(2)) {
+    let heard: HashMap<PathBuf, String> = paths.into_iter().zip(heard).collect();
+    for clip in clips {
         let language = clip.language.as_deref().unwrap_or(language);
-        let transcript = |heard: &String| {
-            let (words, characters) = words::compare(&clip.text, heard, language);
-            Transcript { text: heard.clone(), words, characters }
+        let transcript = |path: &PathBuf| {
+            let (words, characters) = words::compare(&clip.text, &heard[path], language);
+            Transcript { text: heard[path].clone(), words, characters }
         };
-        clip.heard = Some(Transcripts { recorded: transcript(&heard[0]), spoken: transcript(&heard[1]) });
+        clip.heard = Some(Transcripts { recorded: transcript(&clip.recorded), spoken: transcript(&clip.spoken) });
     }
     Ok(Some(()))
 }

@@ -32,7 +32,7 @@ impl Recogniser {
     pub fn new(command: &str) -> Result<Self> {
         let words = shlex::split(command).with_context(|| format!("`{command}`: a quote is not closed"))?;
         if words.is_empty() {
-            let hint = format!("--asr-command 'program {RECORDING}'");
+            let hint = format!("a program and its arguments, as 'program {RECORDING}'");
             return Err(hinted("the recogniser's command is empty", hint));
         }
         Ok(Recogniser { words })
@@ -88,7 +88,7 @@ impl Recogniser {
             let fact =
                 format!("`{program}` printed no line for {count} of {all} recordings, the first of them {first}");
             let hint = format!(
-                "for each path on standard input print `path|text`; or name the recording with {RECORDING}, and the \
+                "for each path on standard input print `path|what it made of it`; or name the recording with {RECORDING}, and the \
                  program is run for each"
             );
             return Err(hinted(fact, hint));
@@ -106,7 +106,7 @@ fn text_of(path: &Path) -> Result<&str> {
 fn run(words: &[String], input: &[&str], line: &mut dyn FnMut(String), stop: &AtomicBool) -> Result<bool> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let hint = "--asr-command is a program and its arguments; with pipes or `&&` in it, write sh -c '…'";
+    let hint = "a command is a program and its arguments; with pipes or `&&` in it, write sh -c '…'";
     let child = command.spawn().hint(hint).with_context(|| format!("`{}` cannot be started", words[0]))?;
     let mut running = Running::new(child, input.iter().map(|path| format!("{path}\n")).collect());
     loop {

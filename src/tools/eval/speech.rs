@@ -6,7 +6,8 @@ use crate::checkpoint::{Checkpoint, weights_file};
 use crate::model::Sampling;
 use crate::synth::{Options, Request, Synthesizer};
 use anyhow::{Context, Result};
-use host::audio::{self, Resampler, write_wav};
+use host::audio::{self, Resampler, Waveform, write_wav};
+use host::config::Config;
 use host::error::{WithHint, hinted};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ const REPORT: &str = "report.json";
 pub enum SpeechMode {
     /// From the text.
     Speak(Options),
+    /// From the text, each token as long as it is in the recording.
+    Along(Options),
     /// From the recording's own mel frames: what the vocoder alone makes of speech.
     Copy,
 }
@@ -47,6 +50,9 @@ pub struct Speaking {
     pub guidance: f64,
     pub speaker_guidance: f64,
     pub seed: u64,
+    /// Whether tokens last as they were recorded.
+    #[serde(default)]
+    pub recorded_durations: bool,
 }
 
 impl SpeechSettings {
@@ -55,13 +61,14 @@ impl SpeechSettings {
             let weights = weights_file(Checkpoint::open(path)?.folder(), "model");
             Ok(fingerprint(&weights)?.to_hex()[..16].to_owned())
         };
+        let speaking = |options: Options, recorded_durations: bool| {
+            let Sampling { steps, temperature, guidance, speaker_guidance } = options.sampling;
+            Some(Speaking { steps, temperature, guidance, speaker_guidance, seed: options.seed, recorded_durations })
+        };
         let speaking = match manner {
             SpeechMode::Copy => None,
-            SpeechMode::Speak(Options {
-                sampling: Sampling { steps, temperature, guidance, speaker_guidance },
-                seed,
-                ..
-            }) => Some(Speaking { steps, temperature, guidance, speaker_guidance, seed }),
+            SpeechMode::Speak(options) => speaking(options, false),
+            SpeechMode::Along(options) => speaking(options, true),
         };
         let (voice, vocoder) = (name(voice)?, vocoder.map(name).transpose()?);
         Ok(SpeechSettings { voice, vocoder, device: format!("{device:?}"), speaking })
@@ -130,6 +137,18 @@ impl EvaluationFolder {
         self.root.join("spoken").join(format!("{name}.wav"))
     }
 
+    /// Another recording of the speaker of a case, as training hears it; made where it is not there.
+    pub fn reference(&self, case: &Case, config: &Config) -> Result<Option<PathBuf>> {
+        let Some(other) = &case.other else { return Ok(None) };
+        let path = self.root.join("references").join(format!("{}.wav", case.name));
+        if !path.exists() {
+            fs::create_dir_all(self.root.join("references"))?;
+            let wave = as_trained(other, config)?;
+            write_wav(&path, &wave.samples, wave.rate_hz)?;
+        }
+        Ok(Some(path))
+    }
+
     pub fn report(&self) -> PathBuf {
         self.root.join(REPORT)
     }
@@ -152,21 +171,15 @@ impl EvaluationFolder {
 
     /// Speaks a sentence, and puts its recording beside it, as training hears that.
     pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: SpeechMode) -> Result<SpokenCase> {
-        let data = &voice.config().data;
-        let wave = audio::prepare(
-            audio::decode(&case.utterance.audio)?,
-            &mut Resampler::default(),
-            data.sample_rate,
-            data.trim_silence,
-            data.loudness(),
-        )?;
+        let wave = as_trained(&case.utterance.audio, voice.config())?;
         write_wav(&self.recorded(&case.name), &wave.samples, wave.rate_hz)?;
         let (samples, taken_s) = match manner {
             SpeechMode::Speak(options) => timed(case, voice, &options)?,
-            SpeechMode::Copy => {
-                let start = Instant::now();
-                (voice.copy(&wave)?, start.elapsed().as_secs_f64())
+            SpeechMode::Along(options) => {
+                let request = request(case, voice, &options)?;
+                clocked(|| voice.speak_along(&request, &wave))?
             }
+            SpeechMode::Copy => clocked(|| voice.copy(&wave))?,
         };
         write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
         let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
@@ -184,16 +197,31 @@ impl EvaluationFolder {
     }
 }
 
+/// A recording as training hears it.
+fn as_trained(path: &Path, config: &Config) -> Result<Waveform> {
+    let data = &config.data;
+    let wave = audio::decode(path)?;
+    let (trim, loudness) = (data.trim_silence, data.loudness());
+    Ok(audio::prepare(wave, &mut Resampler::default(), data.sample_rate, trim, loudness)?)
+}
+
 /// Samples, and the seconds that speaking took; hearing the reference is not part of it.
 pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec<f32>, f64)> {
+    let request = request(case, voice, options)?;
+    clocked(|| Ok(voice.speak(&request)?.samples))
+}
+
+fn request(case: &Case, voice: &Synthesizer, options: &Options) -> Result<Request> {
     let heard = case.reference.as_ref().map(|path| voice.hear(std::slice::from_ref(path))).transpose()?;
-    let request = Request {
+    Ok(Request {
         text: case.utterance.text.clone(),
         language: case.utterance.language.clone(),
         prompt: heard.map(|heard| voice.prompt(&heard.voice)),
         options: *options,
-    };
+    })
+}
+
+fn clocked(work: impl FnOnce() -> Result<Vec<f32>>) -> Result<(Vec<f32>, f64)> {
     let start = Instant::now();
-    let spoken = voice.speak(&request)?;
-    Ok((spoken.samples, start.elapsed().as_secs_f64()))
+    Ok((work()?, start.elapsed().as_secs_f64()))
 }

@@ -1,5 +1,6 @@
 //! Recordings as numbers: any file to mono samples, the rate and level a voice is trained at, and back to files.
 
+pub mod cepstra;
 mod codec;
 mod decode;
 mod encoder;
@@ -12,6 +13,8 @@ mod mp3;
 mod ogg_opus;
 mod opus;
 mod pcm;
+pub mod pitch;
+pub mod reference;
 mod resample;
 mod sample;
 mod simd_fft;

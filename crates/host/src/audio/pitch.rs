@@ -136,7 +136,7 @@ fn sum_of_squares(mut values: impl ExactSizeIterator<Item = f32>) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::rng::Rng;
+    use crate::rng::Rng;
     use std::f64::consts::TAU;
 
     const RATE_HZ: u32 = 16_000;

@@ -4,7 +4,7 @@
 //! writes mel-cepstra. Kubichek's distance is then the root mean square of the difference of two smoothed spectra, in dB.
 //! `c0`, the level, is left out. The geometry is the same for every voice, whatever its own mel frames are.
 
-use host::audio::mel::{Extractor, MelScratch};
+use super::mel::{Extractor, MelScratch};
 use std::f64::consts::{LN_10, PI};
 
 /// Coefficients that are compared, from the first: as many as most papers take.
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn frames_forty_decibels_down_are_silent() {
         let second = 16_000;
-        let mut noise = host::rng::Rng::new(&[3]);
+        let mut noise = crate::rng::Rng::new(&[3]);
         let mut part = |level: f64| (0..second).map(|_| (level * (noise.unit() - 0.5)) as f32).collect::<Vec<_>>();
         let frames = Frames::of(&[part(1.0), part(0.003), part(0.1)].concat(), second);
         assert_eq!(frames.cepstra.len(), 301);
