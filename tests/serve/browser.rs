@@ -239,12 +239,15 @@ fn a_browser_plays_what_front_ends_ask_for() {
 fn the_listening_page_plays_and_asks_nobody() {
     let profile = tempfile::tempdir().unwrap();
     let Some(browser) = browser_or_skip(&profile) else { return };
-    let eval = ["eval", "--checkpoint", "run", "--part", "all", "--limit", "3", "--steps", "1", "--parts", "-o", "heard"];
+    let eval =
+        ["eval", "--checkpoint", "run", "--part", "all", "--limit", "3", "--steps", "1", "--parts", "-o", "heard"];
     let output = binary(home()).args(eval).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     browser.post("/url", &json!({ "url": format!("file://{}", home().join("heard/listen.html").display()) }));
     browser.wait("document.querySelectorAll('audio').length === 15");
-    browser.wait("[...document.querySelectorAll('audio')].every(player => player.readyState >= 1 && player.duration > 0.5)");
+    browser.wait(
+        "[...document.querySelectorAll('audio')].every(player => player.readyState >= 1 && player.duration > 0.5)",
+    );
     let named = browser.script("return new Set([...document.querySelectorAll('audio')].map(it => it.ariaLabel)).size");
     assert_eq!(named, json!(15), "a screen reader tells them apart");
     let asked = browser.script(
