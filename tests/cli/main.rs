@@ -784,7 +784,7 @@ fn an_evaluation_by_parts_tells_where_quality_goes() {
     assert_eq!(names, ["copy", "durations", "spoken", "clone"]);
     // Copies are nearest to their recordings, and what keeps the recording's durations is as long as it.
     assert!(figure(0, "mel_cepstral_distortion_db") < 0.7 * figure(2, "mel_cepstral_distortion_db"), "{parts}");
-    assert!([0, 1].iter().all(|part| (figure(*part, "duration_ratio") - 1.0).abs() < 0.05), "{parts}");
+    assert!([0, 1].iter().all(|part| (figure(*part, "duration_ratio") - 1.0).abs() < 0.1), "{parts}");
     assert!([0, 1, 2, 3].iter().all(|part| figure(*part, "own_by_recogniser") > 0.9), "{parts}");
     assert!(figure(3, "word_error") > 0.0 && figure(3, "recorded_word_error") == 0.0, "{parts}");
     assert!(bench.path("parts/clone/report.json").exists());
