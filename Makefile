@@ -26,7 +26,7 @@ demo: build
 	@echo
 	@echo "bundled voice: $(DEMO)/bundled.wav"
 	@echo "new voice:     $(DEMO)/demo.wav"
-	@echo "checkpoint:    $(DEMO)/checkpoints/best"
+	@echo "checkpoint:    $(DEMO)/checkpoints"
 	@echo "TensorBoard:   tensorboard --logdir $(DEMO)/checkpoints/logs"
 
 test: test-host

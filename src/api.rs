@@ -96,7 +96,7 @@ impl Voice {
         Self::load(bundled::require()?.voice(), None)
     }
 
-    /// Loads a checkpoint, or the best one of a folder, onto a GPU where there is one. `vocoder` is a folder of `myxtts
+    /// Loads a checkpoint, or the newest one of a folder, onto a GPU where there is one. `vocoder` is a folder of `myxtts
     /// train-vocoder`; without it the bundled one makes the sound, or Griffin-Lim for frames that it does not take.
     pub fn load(checkpoint: impl AsRef<Path>, vocoder: Option<&Path>) -> Result<Self> {
         use_own_cores();

@@ -125,7 +125,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// `path` is a checkpoint, or a folder of checkpoints: then its best one, or its newest where none is best.
+    /// `path` is a checkpoint, or a folder of checkpoints: then its newest one. Not that with the lowest held-out loss, for
+    /// wherever both were listened to, the last was the better voice (docs/results.md).
     pub fn open(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Err(hinted(format!("{}: no such folder", path.display()), "`myxtts train` writes checkpoints"));
@@ -133,10 +134,13 @@ impl Checkpoint {
         if path.join(STATE).exists() {
             return Self::read(path.to_path_buf());
         }
+        if let Some(newest) = Self::newest(path)? {
+            return Ok(newest);
+        }
         if path.join(BEST).join(STATE).exists() {
             return Self::read(path.join(BEST));
         }
-        Self::newest(path)?.ok_or_else(|| {
+        Err({
             let fact = format!("{}: not a checkpoint, and no checkpoints in it", path.display());
             hinted(fact, "`myxtts train` writes them")
         })

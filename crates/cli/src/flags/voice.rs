@@ -10,7 +10,7 @@ const GRIFFIN_LIM: &str = "griffin-lim";
 
 #[derive(clap::Args)]
 pub struct VoiceFlags {
-    /// A checkpoint, or a folder of them (its best one is taken) [default: the bundled voice]
+    /// A checkpoint, or a folder of them (its newest one is taken) [default: the bundled voice]
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
     /// A checkpoint of `train-vocoder`; or griffin-lim, which needs no training and sounds hollow [default: the bundled

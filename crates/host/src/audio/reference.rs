@@ -235,15 +235,15 @@ mod tests {
 
     const HZ: f64 = RATE_HZ as f64;
 
-    /// Something like a talker: sounds of 80 ms, each with harmonics of its own around `slope` (dB an octave), a pitch that
-    /// wavers, and a pause after every ninth.
+    /// Something like a talker: sounds of 40 ms, each with harmonics of its own around `slope` (dB an octave), a pitch that
+    /// wavers, and a pause of two after every sixteen.
     fn talk(seconds: f64, hz: f64, slope: f64, seed: u64) -> Vec<f32> {
         let mut rng = Rng::new(&[seed]);
         let (mut samples, mut phase, mut cents) = (Vec::new(), 0.0, 0.0);
-        for sound in 0..(seconds / 0.08) as usize {
-            let loud = if sound % 9 == 8 { 0.0 } else { 0.2 };
-            let peaks: Vec<f64> = (0..24).map(|_| 12.0 * rng.unit()).collect();
-            for at in 0..(0.08 * HZ) as usize {
+        for sound in 0..(seconds / 0.04) as usize {
+            let loud = if sound % 18 >= 16 { 0.0 } else { 0.2 };
+            let peaks: Vec<f64> = (0..24).map(|_| 16.0 * rng.unit()).collect();
+            for at in 0..(0.04 * HZ) as usize {
                 if at % 160 == 0 {
                     cents = 0.98 * cents + 60.0 * (rng.unit() - 0.5);
                 }

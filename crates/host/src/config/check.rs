@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn contradictions_name_the_line_and_the_way_out() {
         let cases = [
-            ("model:\n  text_heads: 7\n", "a.yaml:2: `text_dim` 320 does not suit `text_heads` 7"),
+            ("model:\n  text_heads: 7\n", "a.yaml:2: `text_dim` 256 does not suit `text_heads` 7"),
             ("model:\n  text_dim: 60\n  text_heads: 3\n", "a.yaml:3: `text_dim` 60 does not suit `text_heads` 3"),
             ("model: {decoder_heads: 1}", "accepted: a multiple of 8 up to 256 per head"),
             ("model: {n_fft: 1000}", "`n_fft` is 1000; accepted: a power of two"),

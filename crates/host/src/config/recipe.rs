@@ -98,7 +98,7 @@ impl Recipe {
     /// The recipe of a vocoder; `rate` is its learning rate, which has a key of its own.
     pub fn vocoder(facts: &RunFacts, rate: f64) -> Self {
         let steps = match facts.start {
-            Start::Nothing => rounded(20_000.0 * facts.hours.powf(0.29).min(1.0)),
+            Start::Nothing => rounded(50_000.0 * facts.hours.powf(0.29).min(1.0)),
             Start::Weights => 1_500,
         };
         Recipe {
@@ -244,7 +244,7 @@ mod tests {
             assert_eq!(recipe.learning_rate.value, rate, "{hours} h");
         }
         let vocoder = Recipe::vocoder(&facts(14.8, 1_797, Start::Nothing), 5e-4);
-        assert_eq!((vocoder.steps.value, vocoder.learning_rate.value), (20_000, 5e-4));
+        assert_eq!((vocoder.steps.value, vocoder.learning_rate.value), (50_000, 5e-4));
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
         let why = "plan: 1,100 steps for 30.0 minutes of one speaker, from another voice's weights; learning rate up to 3e-4, \
                    dropout 0.1, no augmentation";
         assert_eq!(first, why);
-        let end = "plan: it ends sooner if held-out speech gets no better for 368 steps; a longer run: held-out speech";
+        let end = "plan: it ends sooner if held-out speech gets no better for 368 steps; a longer run: of 47 minutes";
         assert!(second.starts_with(end), "{second}");
         let given = Config::parse("training: {steps: 9, lr: 2.5e-4}\ndata: {augment_speed: 0.1}", Path::new("a.yaml"));
         let [first, second] = recipe.told(&given.unwrap());
