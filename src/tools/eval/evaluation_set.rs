@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use host::config::{Config, CorpusFormat, Data};
-use host::corpus::{self, Corpus, Utterance};
+use host::corpus::{self, AudioSource, Corpus, Utterance};
 use host::dataset::{self, Part};
 use host::error::hinted;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,14 @@ pub struct Case {
     /// Name of its files, without their ending.
     pub name: String,
     pub utterance: Utterance,
-    pub reference: Option<PathBuf>,
+    pub reference: Option<AudioSource>,
+}
+
+impl Case {
+    /// Name of the recording whose voice it is to have.
+    pub fn reference_name(&self) -> Option<PathBuf> {
+        self.reference.as_ref().map(|source| source.to_string().into())
+    }
 }
 
 /// Sentences to speak, and what there is to say about their choice.
@@ -130,14 +137,14 @@ fn as_asked(asked: &corpus::ReadOptions, own: corpus::ReadOptions) -> corpus::Re
 }
 
 fn with_references(chosen: Vec<Utterance>, all: &[Utterance], notes: &mut Vec<String>) -> Vec<Case> {
-    let mut speakers: HashMap<&str, Vec<&Path>> = HashMap::new();
+    let mut speakers: HashMap<&str, Vec<&AudioSource>> = HashMap::new();
     all.iter().for_each(|clip| speakers.entry(&clip.speaker).or_default().push(&clip.audio));
     let clips = chosen.len();
     let case = |utterance: Utterance| {
         let recordings = &speakers[utterance.speaker.as_str()];
-        let at = recordings.iter().position(|audio| *audio == utterance.audio)?;
-        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| **audio != utterance.audio);
-        let reference = Some(others.next()?.to_path_buf());
+        let at = recordings.iter().position(|audio| **audio == utterance.audio)?;
+        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| ***audio != utterance.audio);
+        let reference = Some((*others.next()?).clone());
         Some(Case { name: String::new(), utterance, reference })
     };
     let cases: Vec<Case> = chosen.into_iter().filter_map(case).collect();
@@ -189,7 +196,7 @@ mod tests {
         let all = ["a1 a", "b1 b", "a2 a", "c1 c", "b2 b", "a3 a"].map(|row| clip(&row[..2], &row[3..]));
         let mut notes = vec![];
         let cases = with_references(all.to_vec(), &all, &mut notes);
-        let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_str().unwrap()).collect();
+        let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_string()).collect();
         assert_eq!(references, ["a2.wav", "b2.wav", "a3.wav", "b1.wav", "a1.wav"]);
         assert!(notes[0].starts_with("1 clips left out"), "{notes:?}");
     }

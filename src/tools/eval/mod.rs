@@ -52,7 +52,7 @@ fn clip(SpokenCase { case, real_time_factor }: &SpokenCase, folder: &EvaluationF
         text,
         recorded,
         spoken,
-        reference: case.reference.clone(),
+        reference: case.reference_name(),
         figures,
         heard: None,
     })

@@ -7,7 +7,9 @@ use crate::model::Sampling;
 use crate::synth::{Options, Request, Synthesizer};
 use anyhow::{Context, Result};
 use host::audio::{self, Resampler, write_wav};
+use host::corpus::AudioSource;
 use host::error::{WithHint, hinted};
+use host::recording;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -145,7 +147,8 @@ impl EvaluationFolder {
     /// What was spoken before, where it is the same sentence in the same voice.
     pub fn kept(&self, case: &Case) -> Option<SpokenCase> {
         let JournalLine { text, language, reference, real_time_factor, .. } = self.before.get(&case.name)?;
-        let same = (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference);
+        let same =
+            (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference_name());
         let there = same && self.spoken(&case.name).exists() && self.recorded(&case.name).exists();
         there.then(|| SpokenCase { case: case.clone(), real_time_factor: *real_time_factor })
     }
@@ -154,7 +157,7 @@ impl EvaluationFolder {
     pub fn speak(&mut self, case: &Case, voice: &Synthesizer, manner: SpeechMode) -> Result<SpokenCase> {
         let data = &voice.config().data;
         let wave = audio::prepare(
-            audio::decode(&case.utterance.audio)?,
+            recording::decode(&case.utterance.audio)?,
             &mut Resampler::default(),
             data.sample_rate,
             data.trim_silence,
@@ -171,13 +174,8 @@ impl EvaluationFolder {
         write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
         let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
         let (text, language) = (case.utterance.text.clone(), case.utterance.language.clone());
-        let line = JournalLine {
-            name: case.name.clone(),
-            text,
-            language,
-            reference: case.reference.clone(),
-            real_time_factor,
-        };
+        let line =
+            JournalLine { name: case.name.clone(), text, language, reference: case.reference_name(), real_time_factor };
         let line = serde_json::to_string(&line)? + "\n";
         self.journal.write_all(line.as_bytes()).with_context(|| format!("{JOURNAL}: cannot be written"))?;
         Ok(SpokenCase { case: case.clone(), real_time_factor })
@@ -186,11 +184,15 @@ impl EvaluationFolder {
 
 /// Samples, and the seconds that speaking took; hearing the reference is not part of it.
 pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec<f32>, f64)> {
-    let heard = case.reference.as_ref().map(|path| voice.hear(std::slice::from_ref(path))).transpose()?;
+    let hear = |source: &AudioSource| match source.file() {
+        Some(path) => voice.hear(&[path.to_owned()]).map(|heard| heard.voice),
+        None => voice.hear_wave(recording::decode(source)?),
+    };
+    let heard = case.reference.as_ref().map(hear).transpose()?;
     let request = Request {
         text: case.utterance.text.clone(),
         language: case.utterance.language.clone(),
-        prompt: heard.map(|heard| voice.prompt(&heard.voice)),
+        prompt: heard.map(|heard| voice.prompt(&heard)),
         options: *options,
     };
     let start = Instant::now();

@@ -43,6 +43,6 @@ impl List<'_> {
         let language = cell(columns.language).map(|cell| language::code(cell)).transpose()?;
         let (id, audio) = recordings.find(self.folders, name)?;
         let speaker = cell(columns.speaker).map(ToString::to_string);
-        Ok(Row { id, audio, text: text.to_string(), speaker, language })
+        Ok(Row { id, audio: audio.into(), text: text.to_string(), speaker, language })
     }
 }

@@ -124,7 +124,7 @@ fn row(entry: Entry, dir: &Path, recordings: &mut Recordings) -> Result<Row, Str
     let language = entry.language.as_deref().map(language::code).transpose()?;
     let audio = locate(&entry.audio, dir, recordings)?;
     let id = entry.id.unwrap_or_else(|| path_id(&entry.audio, dir));
-    Ok(Row { id, audio, text: entry.text, speaker: entry.speaker, language })
+    Ok(Row { id, audio: audio.into(), text: entry.text, speaker: entry.speaker, language })
 }
 
 /// The recording of a path. Relative ones start at the manifest, as NeMo has it, or at the current directory, as Lhotse

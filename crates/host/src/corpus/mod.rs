@@ -1,13 +1,15 @@
-//! Folders of recordings: metadata rows become utterances, rows that cannot be used become problems with file and line.
+//! Corpora: metadata rows become utterances, rows that cannot be used become problems with file and line.
 //!
-//! `detect` says which reader, the readers say which rows, `builder` keeps what can be used. A new layout is a file
-//! with a [`Reader`], a line in [`READERS`] and a variant of [`CorpusFormat`].
+//! Of folders of recordings `detect` says which reader, the readers say which rows; a new layout is a file with a
+//! [`Reader`], a line in [`READERS`] and a variant of [`CorpusFormat`]. Of shards of many clips, in a folder or a bucket,
+//! `shards` says which there are and what they hold. `builder` keeps what can be used, `feed` reads its sound.
 
 mod builder;
 mod columns;
 mod common_voice;
 mod detect;
 mod error;
+mod feed;
 mod language;
 mod lhotse;
 mod lines;
@@ -16,11 +18,15 @@ mod ljspeech;
 mod manifest;
 mod piper;
 mod recordings;
+mod shards;
+mod source;
 mod split;
 mod two_file;
 mod vctk;
 
 pub use error::{Error, RowProblem};
+pub use feed::{AudioFeed, Unread};
+pub use source::{AudioSource, Member, is_member, shown};
 pub use split::hash_fraction;
 pub(crate) use split::split;
 
@@ -80,7 +86,7 @@ impl ReadOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Utterance {
     pub id: String,
-    pub audio: PathBuf,
+    pub audio: AudioSource,
     pub text: String,
     pub speaker: String,
     /// A code in lower case such as `en` or `pt-br`; none where the metadata name none.
@@ -92,7 +98,7 @@ pub struct Utterance {
 pub struct Origin {
     /// Index of the file in `Corpus::files`.
     pub file: usize,
-    /// Number of the line, counted from 1.
+    /// Number of the line, or of the clip in its shard, counted from 1.
     pub line: usize,
 }
 
@@ -103,7 +109,7 @@ pub struct Corpus {
     pub utterances: Vec<Utterance>,
     /// Where each utterance was read.
     pub origins: Vec<Origin>,
-    /// The metadata files that utterances were read from.
+    /// The metadata files, or shards, that utterances were read from.
     pub files: Vec<PathBuf>,
     /// The rows that were left out.
     pub problems: Vec<RowProblem>,
@@ -123,20 +129,38 @@ impl Corpus {
 
     /// Whether its rows stand in lists that single lines can be left out of.
     pub fn has_lists(&self) -> bool {
-        Reader::of(self.format).is_none_or(|reader| reader.has_lists)
+        Reader::of(self.format).is_some_and(|reader| reader.has_lists)
+    }
+
+    /// Whether some of its sound lies in shards, and not in files.
+    pub fn has_shards(&self) -> bool {
+        self.utterances.iter().any(|utterance| utterance.audio.file().is_none())
     }
 }
 
-/// Reads a corpus folder, or a single metadata file of one. Memory: the utterances, and the names of their files.
+/// Reads a corpus: a folder, a single metadata file of one, shards in a folder, behind a URL or of a pattern. Memory: the
+/// utterances, and the names of their files.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
-    let found = detect::detect(path, options.format)?;
+    if let Some(found) = shards::find(path, options.format, false)? {
+        return shards::read(found, path, options);
+    }
+    let found = match detect::detect(path, options.format) {
+        // Nothing that the folder itself tells: shards may lie in folders of it.
+        Err(Error::Missing { .. })
+            if path.is_dir()
+                && let Some(found) = shards::find(path, options.format, true)? =>
+        {
+            return shards::read(found, path, options);
+        }
+        found => found?,
+    };
     let mut builder = CorpusBuilder::new(&found.metadata.dir, options.speaker_pattern.as_ref());
     (found.reader.read)(&found.metadata.file, &mut builder)?;
     if let Some(validation) = &found.metadata.validation {
         builder.start_validation();
         (found.reader.read)(validation, &mut builder)?;
     }
-    builder.finish(found)
+    builder.finish(&found.metadata.file, found.reader.format, found.why)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn read(texts: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
 fn row(speaker: &str, stem: &str, text: String, wavs: &[&str], recordings: &mut Recordings) -> Result<Row, String> {
     let audio = recording(speaker, stem, wavs, recordings)?;
     let id = if stem.starts_with(speaker) { stem.into() } else { format!("{speaker}/{stem}") };
-    Ok(Row { id, audio, text, speaker: Some(speaker.into()), language: None })
+    Ok(Row { id, audio: audio.into(), text, speaker: Some(speaker.into()), language: None })
 }
 
 fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordings) -> Result<PathBuf, String> {

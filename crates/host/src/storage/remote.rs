@@ -71,8 +71,8 @@ impl Remote {
         let parse =
             if scheme.starts_with("http") { Key::from_url_path(path) } else { Key::parse(path.trim_matches('/')) };
         let prefix = parse.map_err(|error| Error::new(location, Fault::Unsupported, error.to_string()))?;
-        let store = build(&root, options).map_err(|cause| explain(&root, &cause))?;
         RUNTIME.as_ref().map_err(|cause| Error::new(&root, Fault::Io, format!("no threads: {cause}")))?;
+        let store = build(&root, options).map_err(|cause| explain(&root, &cause))?;
         let options = options.clone();
         Ok(Remote(Arc::new(Inner { root, prefix, options, store: RwLock::new(store) })))
     }
