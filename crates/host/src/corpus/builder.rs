@@ -1,6 +1,7 @@
 //! A corpus on its way: rows end up among its utterances, or among its problems.
 
 use super::recordings::Recordings;
+use super::tree::Tree;
 use super::{AudioSource, Corpus, CorpusFormat, Error, Origin, RowProblem, Utterance};
 use crate::error::Hint;
 use regex::Regex;
@@ -28,8 +29,8 @@ pub(super) struct CorpusBuilder<'a> {
 }
 
 impl<'a> CorpusBuilder<'a> {
-    pub fn new(dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
-        let (recordings, folder_name) = (Recordings::of(dir), folder_name(dir));
+    pub fn new(tree: Tree, dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
+        let (recordings, folder_name) = (Recordings::of(tree, dir), folder_name(dir));
         Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen: HashMap::new() }
     }
 

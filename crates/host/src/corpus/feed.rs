@@ -2,7 +2,7 @@
 //! a time and ahead of who asks.
 
 use super::AudioSource;
-use super::shards::{Shard, is_lasting};
+use super::shards::{Shard, is_lasting, why};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -146,7 +146,7 @@ impl Shared {
 
 fn unread(error: &io::Error) -> Unread {
     let may_pass = error.kind() == io::ErrorKind::NotConnected || !is_lasting(error);
-    Unread { reason: error.to_string(), may_pass }
+    Unread { reason: why(error), may_pass }
 }
 
 /// Neighbours that lie in one shard.

@@ -21,6 +21,7 @@ mod recordings;
 mod shards;
 mod source;
 mod split;
+mod tree;
 mod two_file;
 mod vctk;
 
@@ -31,10 +32,12 @@ pub use split::hash_fraction;
 pub(crate) use split::split;
 
 use crate::config::{CorpusFormat, Data};
+use crate::storage::{self, Store};
 use builder::CorpusBuilder;
 use detect::{Folder, Metadata};
 use regex::Regex;
 use std::path::{Path, PathBuf};
+use tree::Tree;
 
 /// Every layout that can be read, from the one that is told most surely by its names to the one told least.
 const READERS: [&Reader; 6] =
@@ -132,6 +135,17 @@ impl Corpus {
         Reader::of(self.format).is_some_and(|reader| reader.has_lists)
     }
 
+    /// In the order in which the sound lies in its archive, which is read from front to back. Parts stay parts.
+    fn in_shard_order(mut self) -> Self {
+        let place = |utterance: &Utterance| utterance.audio.member().map(Member::at);
+        let from = self.validation_from.unwrap_or(self.utterances.len());
+        let mut order: Vec<usize> = (0..self.utterances.len()).collect();
+        order.sort_by_key(|&index| (index >= from, place(&self.utterances[index])));
+        self.utterances = order.iter().map(|&index| self.utterances[index].clone()).collect();
+        self.origins = order.iter().map(|&index| self.origins[index]).collect();
+        self
+    }
+
     /// Whether some of its sound lies in shards, and not in files.
     pub fn has_shards(&self) -> bool {
         self.utterances.iter().any(|utterance| utterance.audio.file().is_none())
@@ -142,19 +156,52 @@ impl Corpus {
 /// utterances, and the names of their files.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
     if let Some(found) = shards::find(path, options.format, false)? {
-        return shards::read(found, path, options);
+        return of_shards(&found, path, options);
     }
-    let found = match detect::detect(path, options.format) {
+    if let Some(location) = path.to_str().filter(|location| storage::is_url(location)) {
+        let (tree, dir) = Tree::bucket(&Store::open(location)?)?;
+        return of_tree(&tree, &dir, options);
+    }
+    match detect::detect(path, options.format) {
         // Nothing that the folder itself tells: shards may lie in folders of it.
         Err(Error::Missing { .. })
             if path.is_dir()
                 && let Some(found) = shards::find(path, options.format, true)? =>
         {
-            return shards::read(found, path, options);
+            of_shards(&found, path, options)
         }
-        found => found?,
+        found => of_files(found?, options),
+    }
+}
+
+/// Shards that hold clips; or an archive of a corpus in another layout.
+fn of_shards(found: &shards::Found, path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
+    let archive = match &found.training[..] {
+        [shards::Unit::Tar(archive)] if found.validation.is_empty() => Some(archive),
+        _ => None,
     };
-    let mut builder = CorpusBuilder::new(&found.metadata.dir, options.speaker_pattern.as_ref());
+    let of_archive = |archive| {
+        let (tree, dir) = Tree::archive(archive)?;
+        of_tree(&tree, &dir, options).map(Corpus::in_shard_order)
+    };
+    match (archive, Reader::of(options.format)) {
+        (Some(archive), Some(_)) => of_archive(archive),
+        (archive, _) => match (shards::read(found, path, options), archive) {
+            (Err(nothing @ (Error::NoUsableRow { .. } | Error::Empty { .. })), Some(archive)) => of_archive(archive)
+                .map_err(|error| if matches!(error, Error::Missing { .. }) { nothing } else { error }),
+            (read, _) => read,
+        },
+    }
+}
+
+/// Files that were listed, in one of the layouts of folders.
+fn of_tree(tree: &Tree, dir: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
+    of_files(detect::in_folder(&Folder::list(tree, dir)?, Reader::of(options.format))?, options)
+}
+
+fn of_files(found: detect::Found, options: &ReadOptions) -> Result<Corpus, Error> {
+    let tree = found.metadata.tree.clone();
+    let mut builder = CorpusBuilder::new(tree, &found.metadata.dir, options.speaker_pattern.as_ref());
     (found.reader.read)(&found.metadata.file, &mut builder)?;
     if let Some(validation) = &found.metadata.validation {
         builder.start_validation();

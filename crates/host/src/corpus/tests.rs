@@ -143,14 +143,14 @@ fn every_sample_of_metadata_is_right_before_it_is_spoilt() {
 }
 
 #[derive(Clone, Debug)]
-enum Spoil {
+pub(super) enum Spoil {
     Put(usize, Vec<u8>),
     Cut(usize, usize),
     Copy(usize, usize),
     Flip(usize, u8),
 }
 
-fn spoil() -> impl Strategy<Value = Spoil> {
+pub(super) fn spoil() -> impl Strategy<Value = Spoil> {
     let bytes = prop_oneof![
         prop::collection::vec(any::<u8>(), 1..9),
         prop::sample::select(vec![
@@ -166,7 +166,7 @@ fn spoil() -> impl Strategy<Value = Spoil> {
     ]
 }
 
-fn spoilt(mut bytes: Vec<u8>, spoils: &[Spoil]) -> Vec<u8> {
+pub(super) fn spoilt(mut bytes: Vec<u8>, spoils: &[Spoil]) -> Vec<u8> {
     for spoil in spoils {
         let place = |at: usize| at % (bytes.len() + 1);
         match spoil {

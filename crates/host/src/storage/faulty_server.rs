@@ -158,6 +158,18 @@ impl Shared {
                 objects.insert(request.key.clone(), body.clone());
                 self.write(out, 200, &[("ETag", etag(&body))], b"", request)
             }
+            "POST" => {
+                let body = String::from_utf8_lossy(&body).into_owned();
+                let keys = body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
+                let deleted: String = keys
+                    .map(|key| {
+                        objects.remove(key);
+                        format!("<Deleted><Key>{key}</Key></Deleted>")
+                    })
+                    .collect();
+                let body = format!("<?xml version=\"1.0\"?><DeleteResult>{deleted}</DeleteResult>");
+                self.write(out, 200, &[], body.as_bytes(), request)
+            }
             "DELETE" => {
                 objects.remove(&request.key);
                 self.write(out, 204, &[], b"", request)

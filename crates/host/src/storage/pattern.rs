@@ -6,7 +6,7 @@ use regex::Regex;
 const MAX_NAMES: usize = 1_000_000;
 
 pub fn is_pattern(name: &str) -> bool {
-    name.contains(['*', '?', '[']) || expand_braces(name).map_or(true, |names| names.len() > 1)
+    name.contains(['*', '?', '[']) || choices(name).is_some()
 }
 
 /// All names that braces stand for: ranges of numbers keep their leading zeros. Braces that are no pattern stay as they are.

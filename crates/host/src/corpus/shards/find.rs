@@ -7,7 +7,7 @@ use crate::error::Hint;
 use crate::storage::{self, Fault, Object, Pattern, Store, expand_braces, is_pattern, is_url};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Shards of one corpus. More are no corpus but a whole bucket, and their names would fill memory.
@@ -20,6 +20,8 @@ const LOOKS_AT_ONCE: usize = 16;
 pub(in crate::corpus) struct Found {
     pub format: CorpusFormat,
     pub why: String,
+    /// Folder that all of them lie in.
+    pub dir: PathBuf,
     pub training: Vec<Unit>,
     pub validation: Vec<Unit>,
 }
@@ -94,7 +96,6 @@ fn by_kind(
         (CorpusFormat::Parquet, _) => Kind::Table,
         (CorpusFormat::Webdataset, _) => Kind::Tar,
         (CorpusFormat::Shar, _) | (CorpusFormat::Auto, true) => Kind::Cuts,
-        // One archive may hold any of the other layouts.
         (CorpusFormat::Auto, false) => match kinds.keys().filter(|kind| **kind != Kind::Cuts).collect::<Vec<_>>()[..] {
             [] => return Ok(None),
             [only] => *only,
@@ -107,6 +108,8 @@ fn by_kind(
                 });
             }
         },
+        // An archive may hold any layout of files.
+        _ if kinds.get(&Kind::Tar).is_some_and(|tars| tars.len() == 1) => Kind::Tar,
         _ => return Ok(None),
     };
     let parts = split_parts(kinds.remove(&kind).unwrap_or_default(), is_named);
@@ -130,7 +133,7 @@ fn by_kind(
         Kind::Table => (CorpusFormat::Parquet, shards("parquet file")),
         Kind::Cuts => (CorpusFormat::Shar, shards("pair") + " of cuts.*.jsonl and recording.*.tar"),
     };
-    Ok(Some(Found { format, why, training, validation }))
+    Ok(Some(Found { format, why, dir: store.to_string().into(), training, validation }))
 }
 
 fn shard(store: &Store, object: Object) -> Arc<Shard> {

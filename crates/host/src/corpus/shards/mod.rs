@@ -4,6 +4,8 @@
 mod find;
 mod gzip;
 mod parquet;
+#[cfg(test)]
+mod python;
 mod rows;
 mod shar;
 mod tar;
@@ -11,8 +13,9 @@ mod tar;
 mod tests;
 mod webdataset;
 
-pub(super) use find::find;
+pub(super) use find::{Found, Unit, find};
 pub(super) use rows::read;
+pub(super) use webdataset::walk;
 
 use super::Member;
 use crate::storage::{self, Fault, Object, Store};
@@ -139,6 +142,12 @@ impl ShardReader {
         }
         Ok(bytes)
     }
+}
+
+/// What is wrong, without the name of the shard, which whoever tells it says.
+pub(super) fn why(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<storage::Error>());
+    inner.map_or_else(|| error.to_string(), |error| error.what().to_owned())
 }
 
 /// Whether a failure says something about the bytes, and not about the way to them.

@@ -6,7 +6,7 @@
 //! would follow a bomb to the end of memory, and are refused.
 
 use super::rows::{Contents, RowAudio, ShardRow};
-use super::{MAX_MEMBER_BYTES, Shard};
+use super::{MAX_MEMBER_BYTES, Shard, why};
 use crate::catch_panic::catch_panic;
 use crate::corpus::columns::{AUDIO, LANGUAGE, NORMALISED, SPEAKER, TEXT};
 use crate::storage::{self, Object, Store, last_name};
@@ -65,7 +65,7 @@ pub(super) fn read(shard: &Arc<Shard>) -> Contents {
         }
         Ok(())
     });
-    Contents { rows, end: end.err().map(|error| error.to_string()) }
+    Contents { rows, end: end.err().map(|error| why(&error)) }
 }
 
 /// The sound of rows, in their order.

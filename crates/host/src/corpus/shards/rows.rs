@@ -4,6 +4,7 @@ use super::find::{Found, Unit};
 use super::{Shard, parquet, shar, webdataset};
 use crate::corpus::builder::{CorpusBuilder, Row};
 use crate::corpus::recordings::inside;
+use crate::corpus::tree::Tree;
 use crate::corpus::{AudioSource, Corpus, Error, Member, ReadOptions, language};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,15 +40,15 @@ pub(super) struct Contents {
     pub end: Option<String>,
 }
 
-/// Reads all shards of a corpus. `dir` names its speaker where nothing else does.
-pub(in crate::corpus) fn read(found: Found, dir: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
-    let mut builder = CorpusBuilder::new(dir, options.speaker_pattern.as_ref());
+/// Reads all shards of a corpus, which `path` names. Their folder names the speaker where nothing else does.
+pub(in crate::corpus) fn read(found: &Found, path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
+    let mut builder = CorpusBuilder::new(Tree::Disk, &found.dir, options.speaker_pattern.as_ref());
     take(&found.training, &mut builder);
     if !found.validation.is_empty() {
         builder.start_validation();
         take(&found.validation, &mut builder);
     }
-    builder.finish(dir, found.format, found.why)
+    builder.finish(path, found.format, found.why.clone())
 }
 
 fn take(units: &[Unit], builder: &mut CorpusBuilder) {

@@ -4,7 +4,7 @@
 use super::gzip::Unpacked;
 use super::rows::{Contents, RowAudio, ShardRow};
 use super::webdataset::walk;
-use super::{MAX_MEMBER_BYTES, Shard};
+use super::{MAX_MEMBER_BYTES, Shard, why};
 use crate::corpus::manifest::{Object, field};
 use crate::corpus::recordings::{inside, without_extension};
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub(super) fn read(cuts: &Arc<Shard>, sound: &Arc<Shard>) -> Contents {
         })
         .map_err(|what| format!("{}: {what}", cuts.name()))
     });
-    Contents { rows, end: read.err().or(walked.err().map(|error| error.to_string())) }
+    Contents { rows, end: read.err().or(walked.err().map(|error| why(&error))) }
 }
 
 fn row(line: &str, places: &HashMap<String, (u64, u64)>) -> Result<ShardRow, String> {

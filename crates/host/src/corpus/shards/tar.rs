@@ -11,7 +11,7 @@ const MAX_EXTENSION_BYTES: u64 = 1 << 16;
 
 /// A file in a tar.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TarMember {
+pub(in crate::corpus) struct TarMember {
     /// With `/` between its parts; not yet known to stay inside.
     pub name: String,
     /// First byte of it in the unpacked tar.
@@ -19,14 +19,14 @@ pub(super) struct TarMember {
     pub bytes: u64,
 }
 
-pub(super) struct Tar {
+pub(in crate::corpus) struct Tar {
     input: Unpacked,
     /// Where the next header is.
     next: u64,
 }
 
 impl Tar {
-    pub fn new(input: Unpacked) -> Self {
+    pub(super) fn new(input: Unpacked) -> Self {
         Tar { input, next: 0 }
     }
 

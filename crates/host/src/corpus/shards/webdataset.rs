@@ -3,7 +3,7 @@
 
 use super::rows::{Contents, RowAudio, ShardRow};
 use super::tar::{Tar, TarMember};
-use super::{MAX_MEMBER_BYTES, Shard};
+use super::{MAX_MEMBER_BYTES, Shard, why};
 use crate::corpus::columns::{LANGUAGE, NORMALISED, SPEAKER, TEXT};
 use crate::corpus::manifest::{Object, field};
 use crate::corpus::recordings::{inside, without_extension};
@@ -58,15 +58,15 @@ pub(super) fn read(shard: &Arc<Shard>) -> Contents {
     });
     let clips = clips.into_iter().enumerate().map(|(index, (key, clip))| (index + 1, clip.row(key)));
     rows.extend(clips);
-    Contents { rows, end: end.err().map(|error| error.to_string()) }
+    Contents { rows, end: end.err().map(|error| why(&error)) }
 }
 
 /// Calls for every file of a tar, with its number counted from 1.
-pub(super) fn walk(
+pub(in crate::corpus) fn walk(
     shard: &Shard,
     each: &mut dyn FnMut(&mut Tar, TarMember, usize) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut tar = Tar::new(shard.unpacked().map_err(|error| io::Error::other(error.what().to_owned()))?);
+    let mut tar = Tar::new(shard.unpacked()?);
     let mut number = 0;
     while let Some(member) = tar.next()? {
         number += 1;
