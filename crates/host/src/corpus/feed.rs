@@ -6,6 +6,7 @@ use super::shards::{Shard, is_lasting, why};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
@@ -111,7 +112,10 @@ impl Shared {
         for at in run {
             let (number, source) = &self.sources[at];
             let bytes = match (&mut reader, source.member()) {
-                (Some(Ok(reader)), Some(member)) => reader.member(member).map_err(|error| unread(&error)),
+                // Whoever waits for a clip must not wait for a reader that is no more.
+                (Some(Ok(reader)), Some(member)) => catch_unwind(AssertUnwindSafe(|| reader.member(member)))
+                    .unwrap_or_else(|_| Err(io::Error::other("its reader failed on it")))
+                    .map_err(|error| unread(&error)),
                 (Some(Err(error)), _) => Err(unread(error)),
                 _ => Err(Unread { reason: "not in a shard".into(), may_pass: false }),
             };

@@ -80,6 +80,10 @@ impl Tree {
             let (path, bytes) = (root.join(&object.key), object.bytes);
             listed.add(&root, &path, Member { shard: Shard::new(store, object, Packing::Plain), at: 0, bytes });
         }
+        if listed.folders.is_empty() {
+            let hint = Hint::new("is the name right? A prefix ends where a folder of the bucket does");
+            return Err(Error::Missing { path: root, what: "nothing lies there", hint });
+        }
         Ok((Tree::Listed(Arc::new(listed)), root))
     }
 

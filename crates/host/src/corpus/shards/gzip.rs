@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Read};
 /// Sound and text shrink to a half or a tenth; a bomb grows a thousandfold. Held against the whole from the first
 /// megabytes on: a silent clip alone may shrink that much.
 const MAX_GROWTH: u64 = 100;
-const GROWTH_FROM_BYTES: u64 = 256 << 20;
+const GROWTH_FROM_BYTES: u64 = 64 << 20;
 const BUFFER_BYTES: usize = 1 << 16;
 const SKIP_BYTES: usize = 1 << 16;
 

@@ -3,6 +3,7 @@
 
 mod find;
 mod gzip;
+mod index;
 mod parquet;
 #[cfg(test)]
 mod python;

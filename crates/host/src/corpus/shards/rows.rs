@@ -1,19 +1,23 @@
 //! Rows of a corpus in shards, in the order of the shards, whichever was read first.
 
 use super::find::{Found, Unit};
-use super::{Shard, parquet, shar, webdataset};
+use super::{Shard, index, parquet, shar, webdataset};
 use crate::corpus::builder::{CorpusBuilder, Row};
 use crate::corpus::recordings::inside;
 use crate::corpus::tree::Tree;
 use crate::corpus::{AudioSource, Corpus, Error, Member, ReadOptions, language};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 
 /// Shards that are read at once: enough to hide the latency of a network. Each may be this far ahead of who takes them.
 const AT_ONCE: usize = 8;
 
 /// A clip as its shard tells of it.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ShardRow {
     /// Its name in the shard.
     pub key: String,
@@ -24,6 +28,7 @@ pub(super) struct ShardRow {
 }
 
 /// Where a shard says that the sound of a clip lies.
+#[derive(Serialize, Deserialize)]
 pub(super) enum RowAudio {
     /// In the shard: the place that a [`Member`] has.
     Here { at: u64, bytes: u64 },
@@ -32,7 +37,7 @@ pub(super) enum RowAudio {
 }
 
 /// What a shard holds.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Contents {
     /// Clips with their number in the shard, or what is wrong with each.
     pub rows: Vec<(usize, Result<ShardRow, String>)>,
@@ -64,11 +69,11 @@ fn take(units: &[Unit], builder: &mut CorpusBuilder) {
 }
 
 fn contents(unit: &Unit) -> Contents {
-    match unit {
+    index::contents(unit, || match unit {
         Unit::Tar(shard) => webdataset::read(shard),
         Unit::Table(shard) => parquet::read(shard),
         Unit::Shar { cuts, sound } => shar::read(cuts, sound),
-    }
+    })
 }
 
 fn to_row(row: ShardRow, shard: &Arc<Shard>) -> Result<Row, String> {
@@ -99,7 +104,7 @@ pub(in crate::corpus) fn in_order<T: Sync, R: Send>(
     struct State<R> {
         begun: usize,
         taken: usize,
-        done: BTreeMap<usize, R>,
+        done: BTreeMap<usize, thread::Result<R>>,
     }
     let state = Mutex::new(State { begun: 0, taken: 0, done: BTreeMap::new() });
     let changed = Condvar::new();
@@ -115,11 +120,11 @@ pub(in crate::corpus) fn in_order<T: Sync, R: Send>(
         let index = now.begun;
         now.begun += 1;
         drop(now);
-        let result = work(&items[index]);
+        let result = catch_unwind(AssertUnwindSafe(|| work(&items[index])));
         lock().done.insert(index, result);
         changed.notify_all();
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..at_once.min(items.len()) {
             scope.spawn(work);
         }
@@ -132,9 +137,12 @@ pub(in crate::corpus) fn in_order<T: Sync, R: Send>(
                 }
             };
             now.taken = index + 1;
+            if result.is_err() {
+                now.begun = items.len(); // nobody begins anything any more
+            }
             drop(now);
             changed.notify_all();
-            take(item, result);
+            take(item, result.unwrap_or_else(|panic| resume_unwind(panic)));
         }
     });
 }
