@@ -7,7 +7,7 @@ BIN := target/release/myxtts   # for what computes with tensors it becomes myxtt
 DEMO := demo
 SENTENCE := The old fox sings near the quiet river.
 
-.PHONY: demo test test-host build setup docs gpu-test bench-frontend
+.PHONY: demo test test-host build setup docs gpu-test bench-frontend bench-corpora
 
 setup:
 	@scripts/setup.sh
@@ -57,3 +57,8 @@ gpu-test: setup
 bench-frontend: build
 	$(CARGO) build $(PROFILE) -p myxtts-host --example frontend
 	@benches/frontend/run.sh
+
+# Shards to samples beside webdataset and datasets, on the same shards and cores; see docs/corpora.md.
+bench-corpora: build
+	$(CARGO) build $(PROFILE) -p myxtts-host --example shards
+	@benches/corpora/read.sh

@@ -10,11 +10,11 @@ use anyhow::Result;
 use cli::diagnose::Args;
 use cli::finish;
 use host::config::{Config, Overrides, devices};
-use host::corpus;
+use host::corpus::{self, Utterance};
 use host::simulate::Delays;
 use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tch::Device;
 
@@ -99,6 +99,7 @@ fn is_same(a: &str, b: &str) -> bool {
 fn disk_speed(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
     let corpus = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?;
-    let recordings: Vec<PathBuf> = corpus.utterances.into_iter().map(|utterance| utterance.audio).collect();
+    let file = |utterance: &Utterance| utterance.audio.file().map(Path::to_owned);
+    let recordings: Vec<PathBuf> = corpus.utterances.iter().filter_map(file).collect();
     Ok(diagnose::look_at_disk(&recordings))
 }

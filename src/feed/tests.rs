@@ -35,7 +35,7 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
         audio::write_wav(&audio, &wave, 16_000).unwrap();
         let speaker = if clip == CLIPS - 1 { "alone" } else { ["even", "odd"][clip % 2] };
         let language = Some(["de", "en"][clip % 2].into());
-        Utterance { id: clip.to_string(), audio, text: "a".into(), speaker: speaker.into(), language }
+        Utterance { id: clip.to_string(), audio: audio.into(), text: "a".into(), speaker: speaker.into(), language }
     };
     let utterances: Vec<Utterance> = (0..CLIPS).map(utterance).collect();
     let mut config = config();

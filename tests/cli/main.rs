@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod bundled;
+mod corpora;
 mod flags;
 mod length;
 mod programs;
@@ -431,7 +432,10 @@ fn a_run_that_got_worse_says_where_it_was_best() {
     let bench = Bench::with_corpus();
     assert!(!bench.train_ok("run", &["--steps", "4"]).contains("best: "));
     let told = bench.train_ok("run", &["--steps", "8", "--lr", "0.5", "--resume"]);
-    assert!(told.contains("best:        run/step-00000004, flow held out ") && told.contains("4 steps since"), "{told}");
+    assert!(
+        told.contains("best:        run/step-00000004, flow held out ") && told.contains("4 steps since"),
+        "{told}"
+    );
     let json = bench.train_ok("run", &["--steps", "9", "--resume", "--json"]);
     let outcome: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&outcome["best"]["step"], &outcome["step"]), (&4.into(), &9.into()), "{json}");

@@ -5,6 +5,7 @@ use crate::{INTERRUPTED, print_line, progress, say};
 use anyhow::Context;
 use host::config::{Config, Overrides};
 use host::corpus;
+use host::error::hinted;
 use host::tools::check::{self, CleanedMetadata, CorpusSummary, Distribution, HistogramBin};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -47,6 +48,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = progress::stop_flag(progress::exit)?;
     let path = args.corpus.path(&config)?;
     let corpus = corpus::read(&path, &corpus::ReadOptions::of(&config.data)?)?;
+    if args.fix && corpus.has_shards() {
+        let hint = "name what to leave out where the shards are made; training passes over clips that cannot be read";
+        return Err(hinted("--fix writes a cleaned copy of the metadata, and a corpus in shards has none", hint));
+    }
     let bar = progress::bar(corpus.utterances.len() as u64, "checking");
     let summary = check::check(&corpus, &config, workers, &|done| bar.set_position(done as u64), &stop)?;
     bar.finish_and_clear();

@@ -51,7 +51,13 @@ fn text(file: &Path) -> Result<Value> {
 }
 
 fn utterance(text: &str) -> Utterance {
-    Utterance { id: String::new(), audio: PathBuf::new(), text: text.into(), speaker: String::new(), language: None }
+    Utterance {
+        id: String::new(),
+        audio: PathBuf::new().into(),
+        text: text.into(),
+        speaker: String::new(),
+        language: None,
+    }
 }
 
 fn decode(dir: &Path, workers: usize) -> Result<Value> {

@@ -4,7 +4,8 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine catch_panic → bundled → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! error rng machine catch_panic → bundled → config ranks telemetry simulate storage → corpus audio → recording text → cache →
+//! loader → dataset → tools
 //! ```
 
 pub mod audio;
@@ -18,8 +19,10 @@ pub mod error;
 pub mod loader;
 pub mod machine;
 pub mod ranks;
+pub mod recording;
 pub mod rng;
 pub mod simulate;
+pub mod storage;
 pub mod telemetry;
 pub mod text;
 pub mod tools;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub const MIB: u64 = 1 << 20;
@@ -117,6 +117,13 @@ fn schedstat(text: &str) -> Option<Ran> {
     let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
     let mut next = || numbers.next().flatten().map(Duration::from_nanos);
     Some(Ran { ran: next()?, queued: next()? })
+}
+
+/// The program's folder in the user's cache directory: `$XDG_CACHE_HOME/myxtts`, or the same under `~/.cache`.
+pub fn cache_home() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || set("HOME").map_or_else(std::env::temp_dir, |home| home.join(".cache"));
+    set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use host::config::{Config, CorpusFormat, Data};
-use host::corpus::{self, Corpus, Utterance};
+use host::corpus::{self, AudioSource, Corpus, Utterance};
 use host::dataset::{self, Part};
 use host::error::hinted;
 use std::collections::{HashMap, HashSet};
@@ -27,12 +27,17 @@ pub struct Case {
     pub name: String,
     pub utterance: Utterance,
     /// Recording that it is spoken after; none: in the checkpoint's own voice.
-    pub reference: Option<PathBuf>,
+    pub reference: Option<AudioSource>,
     /// Another recording of its speaker, that likeness is measured by; none where there is no other.
-    pub other: Option<PathBuf>,
+    pub other: Option<AudioSource>,
 }
 
 impl Case {
+    /// Name of the recording whose voice it is to have.
+    pub fn reference_name(&self) -> Option<PathBuf> {
+        self.reference.as_ref().map(|source| source.to_string().into())
+    }
+
     /// The same sentence after another recording of its speaker, where there is one.
     pub fn cloned_voice(&self) -> Option<Case> {
         Some(Case { reference: Some(self.other.clone()?), ..self.clone() })
@@ -139,13 +144,13 @@ fn as_asked(asked: &corpus::ReadOptions, own: corpus::ReadOptions) -> corpus::Re
 
 /// Each with the next recording of the same speaker, never the one that is compared.
 fn with_others(chosen: Vec<Utterance>, all: &[Utterance]) -> Vec<Case> {
-    let mut speakers: HashMap<&str, Vec<&Path>> = HashMap::new();
+    let mut speakers: HashMap<&str, Vec<&AudioSource>> = HashMap::new();
     all.iter().for_each(|clip| speakers.entry(&clip.speaker).or_default().push(&clip.audio));
     let other = |utterance: &Utterance| {
         let recordings = &speakers[utterance.speaker.as_str()];
-        let at = recordings.iter().position(|audio| *audio == utterance.audio)?;
-        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| **audio != utterance.audio);
-        Some(others.next()?.to_path_buf())
+        let at = recordings.iter().position(|audio| **audio == utterance.audio)?;
+        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| ***audio != utterance.audio);
+        Some((*others.next()?).clone())
     };
     let case =
         |utterance: Utterance| Case { name: String::new(), other: other(&utterance), utterance, reference: None };
@@ -195,7 +200,7 @@ mod tests {
     use super::*;
 
     fn clip(id: &str, speaker: &str) -> Utterance {
-        let audio = format!("{id}.wav").into();
+        let audio = PathBuf::from(format!("{id}.wav")).into();
         Utterance { id: id.into(), audio, text: "a".into(), speaker: speaker.into(), language: None }
     }
 
@@ -208,7 +213,7 @@ mod tests {
         let all = ["a1 a", "b1 b", "a2 a", "c1 c", "b2 b", "a3 a"].map(|row| clip(&row[..2], &row[3..]));
         let mut notes = vec![];
         let cases = with_references(&with_others(all.to_vec(), &all), &mut notes);
-        let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_str().unwrap()).collect();
+        let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_string()).collect();
         assert_eq!(references, ["a2.wav", "b2.wav", "a3.wav", "b1.wav", "a1.wav"]);
         assert!(notes[0].starts_with("1 clips left out"), "{notes:?}");
     }

@@ -77,7 +77,7 @@ fn clip(SpokenCase { case, real_time_factor }: &SpokenCase, folder: &EvaluationF
         text,
         recorded,
         spoken,
-        reference: case.reference.clone(),
+        reference: case.reference_name(),
         other: None,
         figures,
         heard: None,

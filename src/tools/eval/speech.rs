@@ -8,7 +8,9 @@ use crate::synth::{Options, Request, Synthesizer};
 use anyhow::{Context, Result};
 use host::audio::{self, Resampler, Waveform, write_wav};
 use host::config::Config;
+use host::corpus::AudioSource;
 use host::error::{WithHint, hinted};
+use host::recording;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -164,7 +166,8 @@ impl EvaluationFolder {
     /// What was spoken before, where it is the same sentence in the same voice.
     pub fn kept(&self, case: &Case) -> Option<SpokenCase> {
         let JournalLine { text, language, reference, real_time_factor, .. } = self.before.get(&case.name)?;
-        let same = (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference);
+        let same =
+            (text, language, reference) == (&case.utterance.text, &case.utterance.language, &case.reference_name());
         let there = same && self.spoken(&case.name).exists() && self.recorded(&case.name).exists();
         there.then(|| SpokenCase { case: case.clone(), real_time_factor: *real_time_factor })
     }
@@ -184,13 +187,8 @@ impl EvaluationFolder {
         write_wav(&self.spoken(&case.name), &samples, voice.rate_hz())?;
         let real_time_factor = taken_s * f64::from(voice.rate_hz()) / samples.len() as f64;
         let (text, language) = (case.utterance.text.clone(), case.utterance.language.clone());
-        let line = JournalLine {
-            name: case.name.clone(),
-            text,
-            language,
-            reference: case.reference.clone(),
-            real_time_factor,
-        };
+        let line =
+            JournalLine { name: case.name.clone(), text, language, reference: case.reference_name(), real_time_factor };
         let line = serde_json::to_string(&line)? + "\n";
         self.journal.write_all(line.as_bytes()).with_context(|| format!("{JOURNAL}: cannot be written"))?;
         Ok(SpokenCase { case: case.clone(), real_time_factor })
@@ -198,9 +196,9 @@ impl EvaluationFolder {
 }
 
 /// A recording as training hears it.
-fn as_trained(path: &Path, config: &Config) -> Result<Waveform> {
+fn as_trained(source: &AudioSource, config: &Config) -> Result<Waveform> {
     let data = &config.data;
-    let wave = audio::decode(path)?;
+    let wave = recording::decode(source)?;
     let (trim, loudness) = (data.trim_silence, data.loudness());
     Ok(audio::prepare(wave, &mut Resampler::default(), data.sample_rate, trim, loudness)?)
 }
@@ -212,7 +210,11 @@ pub fn timed(case: &Case, voice: &Synthesizer, options: &Options) -> Result<(Vec
 }
 
 fn request(case: &Case, voice: &Synthesizer, options: &Options) -> Result<Request> {
-    let heard = case.reference.as_ref().map(|path| voice.hear(std::slice::from_ref(path))).transpose()?;
+    let hear = |source: &AudioSource| match source.file() {
+        Some(path) => voice.hear(&[path.to_owned()]),
+        None => voice.hear_wave(recording::decode(source)?),
+    };
+    let heard = case.reference.as_ref().map(hear).transpose()?;
     Ok(Request {
         text: case.utterance.text.clone(),
         language: case.utterance.language.clone(),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
 pub struct CorpusFlags {
-    /// Corpus folder, or a metadata file of one [default: `dataset_path` of the config]
+    /// Corpus: a folder, a metadata file of one, or shards: a folder of them, a URL, or a pattern such as
+    /// 's3://bucket/train-*.tar' [default: `dataset_path` of the config]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The same as DIR

@@ -14,7 +14,7 @@ pub struct DataFlags {
     /// YAML file; `myxtts config` prints every key
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Corpus to train on
+    /// Corpus to train on: a folder, a URL of shards (s3://, gs://, az://, https://), or a pattern
     #[arg(long, value_name = "DIR")]
     train_data: Option<PathBuf>,
     /// Corpus to validate on [default: a share of the training corpus, `val_split`]

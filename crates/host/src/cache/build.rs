@@ -73,13 +73,23 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let text = |u: &Utterance| text_key(&fingerprint, &u.text, language_of(u, job.language));
     let texts: Vec<Digest> = job.utterances.par_iter().map(text).collect();
     let find = |(utterance, text): (&Utterance, &Digest)| {
-        memory.entry(&folder::absolute(&job.base, utterance), text, &folder.places)
+        memory.entry((&utterance.audio, &utterance.audio.name(&job.base)), text, &folder.places)
     };
     let entries: Vec<Option<TableEntry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
     let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
     let mut output = BuildOutput::new(job, entries, missing.len());
     let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
-    let source = ClipBuilder { job, maker, memory: &memory, texts: &texts, folder, buffers, spent: Default::default() };
+    let mut source = ClipBuilder {
+        job,
+        maker,
+        memory: &memory,
+        texts: &texts,
+        folder,
+        buffers,
+        feed: None,
+        spent: Default::default(),
+    };
+    source.feed(&missing);
     let made = produce(&source, &missing, &mut output);
     let spent = source.spent();
     let made = made.and(output.seal());
@@ -261,7 +271,7 @@ impl<'a> BuildOutput<'a> {
 
     fn fail(&mut self, index: usize, reason: String) -> Result<(), Error> {
         let Utterance { id, audio, .. } = &self.job.utterances[index];
-        self.failures.push(Failure { id: id.clone(), path: audio.clone(), reason });
+        self.failures.push(Failure { id: id.clone(), path: audio.to_string().into(), reason });
         let max_failures = self.job.max_failures;
         if self.failures.len() <= max_failures {
             return Ok(());

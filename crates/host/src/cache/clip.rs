@@ -9,7 +9,7 @@ use super::settings::AudioForm;
 use super::shard::{Shard, ShardLocation};
 use super::table::CorpusTable;
 use super::{Error, Failure};
-use crate::corpus::Utterance;
+use crate::corpus::{Utterance, is_member, shown};
 use rayon::prelude::*;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -83,7 +83,7 @@ impl Cache {
 
     /// The clips of these utterances, some of those that the cache was opened with: the training part, for example.
     pub fn part(&self, utterances: &[Utterance]) -> Self {
-        let named = utterances.iter().map(|u| (u.id.as_str(), self.base.join(&u.audio).into_os_string()));
+        let named = utterances.iter().map(|u| (u.id.as_str(), u.audio.name(&self.base).into_owned().into_os_string()));
         let wanted: HashSet<(&str, OsString)> = named.collect();
         let table = &self.files.table;
         let name = |row: usize| (table.id(row), table.audio(row).as_os_str().to_owned());
@@ -177,7 +177,7 @@ impl Cache {
         let table = &self.files.table;
         let failure = |row| {
             let reason = table.failure(row)?.to_owned();
-            Some(Failure { id: table.id(row).to_owned(), path: table.audio(row).to_owned(), reason })
+            Some(Failure { id: table.id(row).to_owned(), path: shown(table.audio(row)).into_owned(), reason })
         };
         (0..table.len()).filter_map(failure).collect()
     }
@@ -192,7 +192,8 @@ impl Files {
     }
 
     fn is_current(&self, row: usize) -> bool {
-        FileStat::of(self.table.audio(row)) == self.table.stat(row)
+        // A part of a shard is what the corpus said when it was read: its shard's version is part of the table's identity.
+        is_member(self.table.audio(row)) || FileStat::of(self.table.audio(row)) == self.table.stat(row)
     }
 
     fn check_recording(&self, row: usize) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use super::digest;
 use super::settings::FeatureSettings;
 use crate::audio::mel::{Extractor, MelScratch};
-use crate::audio::{self, Resampler, Sample, WavView, Waveform};
+use crate::audio::{self, Resampler, Sample, WavView};
 use arrow_buffer::ToByteSlice;
 use half::f16;
 use half::vec::HalfFloatVecExt;
@@ -78,8 +78,14 @@ impl<'a> FeatureExtractor<'a> {
         FeatureExtractor { settings, extractor }
     }
 
-    /// What is kept, or why there is nothing. `file` is what `path` holds, or nothing where that is too long to hold.
-    pub(super) fn make(&self, path: &Path, file: &[u8], tools: &mut ExtractorBuffers) -> Result<Extracted, String> {
+    /// What is kept, or why there is nothing. `file` is what `path` holds, or nothing where that is too long to hold; a clip
+    /// without a path lies in `file` alone, which may be gone afterwards.
+    pub(super) fn make(
+        &self,
+        path: Option<&Path>,
+        file: &mut Vec<u8>,
+        tools: &mut ExtractorBuffers,
+    ) -> Result<Extracted, String> {
         let (view, settings) = (WavView::of(file), self.settings);
         if let Some(WavView { rate_hz, samples }) = view
             && (rate_hz, None) == (settings.rate_hz, settings.loudness_lufs)
@@ -88,15 +94,15 @@ impl<'a> FeatureExtractor<'a> {
             return self.keep(&samples[heard], &mut tools.work);
         }
         // The fact alone: a failure names the file already, and its hint would be repeated for every clip.
-        let wave = self.wave(path, view, &mut tools.resampler).map_err(|error| error.to_string())?;
+        let wave = match (view, path) {
+            (Some(view), _) => Ok(view.to_waveform()),
+            (None, Some(path)) => audio::decode(path).map_err(|failed| failed.error),
+            (None, None) => audio::decode_bytes(std::mem::take(file), f64::INFINITY).map(|(wave, _)| wave),
+        };
+        let FeatureSettings { rate_hz, trim_silence, loudness_lufs, .. } = *settings;
+        let prepare = |wave| audio::prepare(wave, &mut tools.resampler, rate_hz, trim_silence, loudness_lufs);
+        let wave = wave.and_then(prepare).map_err(|error| error.to_string())?;
         self.keep(&wave.samples, &mut tools.work)
-    }
-
-    fn wave(&self, path: &Path, view: Option<WavView>, resampler: &mut Resampler) -> Result<Waveform, audio::Error> {
-        let decode = || audio::decode(path).map_err(|failed| failed.error);
-        let wave = view.map_or_else(decode, |view| Ok(view.to_waveform()))?;
-        let FeatureSettings { rate_hz, trim_silence, loudness_lufs, .. } = *self.settings;
-        audio::prepare(wave, resampler, rate_hz, trim_silence, loudness_lufs)
     }
 
     fn keep<T: Sample>(&self, samples: &[T], work: &mut MelScratch) -> Result<Extracted, String> {

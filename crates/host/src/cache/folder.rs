@@ -9,7 +9,7 @@ use super::shard::{self, Shard, ShardLocation};
 use super::table::{self, CorpusTable, ReadyClip, TableEntry, TokenizedText};
 use super::writer::FinishedShard;
 use super::{Error, Progress};
-use crate::corpus::Utterance;
+use crate::corpus::AudioSource;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -113,8 +113,8 @@ impl Folder {
 
 impl KnownClips<'_> {
     /// Digest of a recording that looks as it did when it was read.
-    pub(super) fn recording(&self, path: &Path) -> Option<(FileStat, Digest)> {
-        self.recordings.get(path.as_os_str()).filter(|(stat, _)| FileStat::of(path) == *stat).copied()
+    pub(super) fn recording(&self, source: &AudioSource, name: &Path) -> Option<(FileStat, Digest)> {
+        self.recordings.get(name.as_os_str()).filter(|(stat, _)| FileStat::of_source(source, name) == *stat).copied()
     }
 
     pub(super) fn text(&self, key: &Digest) -> Option<TokenizedText> {
@@ -125,11 +125,11 @@ impl KnownClips<'_> {
     /// An utterance of which everything is there.
     pub(super) fn entry(
         &self,
-        path: &Path,
+        (audio, name): (&AudioSource, &Path),
         text: &Digest,
         places: &HashMap<Digest, ShardLocation>,
     ) -> Option<TableEntry> {
-        let (stat, source) = self.recording(path).filter(|(_, source)| places.contains_key(source))?;
+        let (stat, source) = self.recording(audio, name).filter(|(_, source)| places.contains_key(source))?;
         Some(TableEntry { stat, outcome: Ok(ReadyClip { source, text: self.text(text)? }) })
     }
 }
@@ -183,11 +183,6 @@ pub(super) fn used(path: &Path) -> SystemTime {
 pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(dir).map_err(|error| Error::io(dir, error))?;
     Ok(entries.flatten().map(|entry| entry.path()).collect())
-}
-
-/// Under which name a recording is known.
-pub(super) fn absolute(base: &Path, utterance: &Utterance) -> PathBuf {
-    base.join(&utterance.audio)
 }
 
 /// Waits until no other process builds in this folder. The lock ends with the returned file, or with the process.

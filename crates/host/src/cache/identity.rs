@@ -2,7 +2,7 @@
 
 use super::digest::{Digest, Hasher};
 use super::table;
-use crate::corpus::Utterance;
+use crate::corpus::{AudioSource, Utterance};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ impl Identity {
         let (mut hasher, mut piece) = (Hasher::new(), Vec::with_capacity(2 * PIECE_BYTES));
         field(&mut piece, fingerprint.as_bytes());
         for utterance in utterances {
-            path_field(&mut piece, base, &utterance.audio);
+            source_field(&mut piece, base, &utterance.audio);
             for text in [&utterance.id, &utterance.text, &utterance.speaker] {
                 field(&mut piece, text.as_bytes());
             }
@@ -56,8 +56,16 @@ pub(super) fn text_key(fingerprint: &str, text: &str, language: &str) -> Digest 
     Digest::of(&piece)
 }
 
-/// The absolute path, without allocating one: where the program was started makes no difference.
-fn path_field(piece: &mut Vec<u8>, base: &Path, path: &Path) {
+/// The absolute path, without allocating one: where the program was started makes no difference. Of a part of a shard,
+/// which version of the shard, and where in it.
+fn source_field(piece: &mut Vec<u8>, base: &Path, source: &AudioSource) {
+    let path = match source {
+        AudioSource::File(path) => path,
+        AudioSource::Member(member) => {
+            field(piece, &member.shard_version());
+            return piece.extend(member.at().to_le_bytes());
+        }
+    };
     let start: [&[u8]; 2] = if path.is_relative() { [base.as_os_str().as_bytes(), b"/"] } else { [b"", b""] };
     let parts = [start[0], start[1], path.as_os_str().as_bytes()];
     piece.extend((parts.iter().map(|part| part.len()).sum::<usize>() as u64).to_le_bytes());

@@ -5,10 +5,11 @@ use super::build::BuildJob;
 use super::digest::Digest;
 use super::features::{Extracted, ExtractorBuffers, FeatureExtractor};
 use super::file_stat::{self, FileStat};
-use super::folder::{self, Folder, KnownClips};
+use super::folder::{Folder, KnownClips};
 use super::identity::language_of;
 use super::packed::Packed;
 use super::table::{ReadyClip, TableEntry, TokenizedText};
+use crate::corpus::{AudioFeed, AudioSource, Unread};
 use crate::simulate::Moment;
 use std::path::Path;
 use std::sync::Mutex;
@@ -28,6 +29,8 @@ pub(super) struct ClipBuilder<'a> {
     pub folder: &'a Folder,
     /// Buffers that no worker uses right now.
     pub buffers: Mutex<Vec<WorkerBuffers>>,
+    /// Reads what lies in shards, in the order of the clips that are made.
+    pub feed: Option<AudioFeed>,
     /// Nanoseconds of all workers: reading, making sound, making tokens.
     pub spent: [AtomicU64; 3],
 }
@@ -57,19 +60,42 @@ impl BuiltClip {
 }
 
 impl ClipBuilder<'_> {
+    /// Starts to read those of these clips that lie in shards and have to be read.
+    pub(super) fn feed(&mut self, missing: &[usize]) {
+        let unread = missing.iter().map(|&index| (index, &self.job.utterances[index].audio));
+        let unread = unread.filter(|(_, audio)| audio.member().is_some() && self.known(audio).is_none());
+        self.feed = Some(AudioFeed::new(unread.map(|(index, audio)| (index, audio.clone()))));
+    }
+
+    /// Stat and digest of a recording whose sound is there, without reading it.
+    fn known(&self, audio: &AudioSource) -> Option<(FileStat, Digest)> {
+        let name = audio.name(&self.job.base);
+        // What lies far away is named by where it lies, so that it need not be fetched to be known.
+        let by_place = || {
+            let key = audio.member()?.remote_key()?;
+            Some((FileStat::of_source(audio, &name), Digest::of(&key)))
+        };
+        let found = self.memory.recording(audio, &name).or_else(by_place);
+        found.filter(|(_, source)| self.folder.places.contains_key(source))
+    }
+
     pub(super) fn make(&self, index: usize) -> BuiltClip {
-        let path = folder::absolute(&self.job.base, &self.job.utterances[index]);
+        let audio = &self.job.utterances[index].audio;
         let failed =
             |stat, reason| BuiltClip { entry: TableEntry { stat, outcome: Err(reason) }, sound: None, encoded: false };
         let mut buffer = self.buffers.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default();
-        let sound = self.sound(&path, &mut buffer);
+        let sound = self.sound(index, &mut buffer);
         if buffer.file.capacity() <= KEPT_BYTES
             && let Ok(mut buffers) = self.buffers.lock()
         {
             buffers.push(buffer);
         }
         match (sound, self.text(index)) {
-            (Err(reason), _) => failed(FileStat::of(&path).settled(), reason),
+            // What a network refused is asked for again next time.
+            (Err(Unread { reason, may_pass: true }), _) => failed(FileStat::NEVER, reason),
+            (Err(Unread { reason, .. }), _) => {
+                failed(FileStat::of_source(audio, &audio.name(&self.job.base)).settled(), reason)
+            }
             // A text may fail for reasons that no file tells of, so it is tried again next time.
             (_, Err(reason)) => failed(FileStat::NEVER, reason),
             (Ok((stat, source, sound)), Ok((text, encoded))) => BuiltClip {
@@ -81,25 +107,35 @@ impl ClipBuilder<'_> {
     }
 
     /// Stat and digest of the recording, and its sound unless the cache has it.
-    fn sound(&self, path: &Path, buffer: &mut WorkerBuffers) -> Result<(FileStat, Digest, Option<Extracted>), String> {
-        if let Some((stat, source)) = self.memory.recording(path)
-            && self.folder.places.contains_key(&source)
-        {
+    fn sound(&self, index: usize, buffer: &mut WorkerBuffers) -> Result<(FileStat, Digest, Option<Extracted>), Unread> {
+        let audio = &self.job.utterances[index].audio;
+        if let Some((stat, source)) = self.known(audio) {
             return Ok((stat, source, None));
         }
+        let lasting = |reason: String| Unread { reason, may_pass: false };
         let start = Instant::now();
         self.job.hook.at(Moment::ReadRecording);
-        let (stat, source) = file_stat::read(path, &mut buffer.file).map_err(|error| error.to_string())?;
+        let (stat, source) = match (audio.file(), &self.feed) {
+            (None, Some(feed)) => {
+                buffer.file = feed.take(index)?;
+                let key = audio.member().and_then(|member| member.remote_key());
+                let digest = key.map_or_else(|| Digest::of(&buffer.file), |key| Digest::of(&key));
+                (FileStat::of_source(audio, Path::new("")), digest)
+            }
+            _ => file_stat::read(&audio.name(&self.job.base), &mut buffer.file)
+                .map_err(|error| lasting(error.to_string()))?,
+        };
         self.spend(0, start);
         if self.folder.places.contains_key(&source) {
             return Ok((stat, source, None));
         }
         let start = Instant::now();
         self.job.hook.at(Moment::DecodeRecording);
-        let kept = self.maker.make(path, &buffer.file, &mut buffer.tools)?;
+        let path = audio.file().map(|path| self.job.base.join(path));
+        let kept = self.maker.make(path.as_deref(), &mut buffer.file, &mut buffer.tools).map_err(lasting)?;
         self.spend(1, start);
-        if FileStat::of(path) != stat {
-            return Err("changed while it was read".into());
+        if path.is_some_and(|path| FileStat::of(&path) != stat) {
+            return Err(lasting("changed while it was read".into()));
         }
         Ok((stat, source, Some(kept)))
     }

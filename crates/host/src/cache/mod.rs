@@ -199,9 +199,7 @@ pub fn distrust(config: &Config) -> Result<(), Error> {
 
 /// `$XDG_CACHE_HOME/myxtts/features`, or the same under `~/.cache`.
 pub fn default_dir() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || set("HOME").map_or_else(std::env::temp_dir, |home| home.join(".cache"));
-    set("XDG_CACHE_HOME").unwrap_or_else(home).join("myxtts").join("features")
+    crate::machine::cache_home().join("features")
 }
 
 fn build_missing(job: &BuildJob) -> Result<(Cache, CacheReport), Error> {

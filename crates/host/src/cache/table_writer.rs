@@ -92,7 +92,7 @@ impl TableWriter<'_> {
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
-        let audio = self.utterances.iter().map(|u| self.base.join(&u.audio).as_os_str().as_bytes().to_vec());
+        let audio = self.utterances.iter().map(|u| u.audio.name(self.base).as_os_str().as_bytes().to_vec());
         Ok(vec![
             ("id", Arc::new(strings(|utterance| &utterance.id))),
             ("speaker", Arc::new(strings(|utterance| &utterance.speaker))),
@@ -143,7 +143,7 @@ impl TableWriter<'_> {
     }
 
     fn common_folder(&self) -> PathBuf {
-        let mut folders = self.utterances.iter().map(|u| self.base.join(u.audio.parent().unwrap_or(Path::new(""))));
+        let mut folders = self.utterances.iter().map(|u| self.base.join(u.audio.parent()));
         let mut common = folders.next().unwrap_or_default();
         for folder in folders {
             while !folder.starts_with(&common) && common.pop() {}

@@ -26,6 +26,12 @@ choices! {
         CommonVoice,
         /// JSON lines, as NeMo and Lhotse write them
         Manifest,
+        /// Tar files with `key.flac` and `key.json` or `key.txt`
+        Webdataset,
+        /// Parquet files with a column of sound and one of texts, as Hugging Face writes them
+        Parquet,
+        /// cuts.*.jsonl.gz and recording.*.tar, as Lhotse writes them
+        Shar,
     }
 }
 
@@ -79,11 +85,11 @@ choices! {
 section! {
     /// Where recordings are, how they become features, and how batches are made and buffered.
     pub struct Data from given {
-        /// corpus folder
+        /// corpus: a folder, a metadata file, shards behind a URL (s3://, gs://, az://, https://) or of a pattern
         dataset_path: Option<PathBuf>, also "train_data", flag "--train-data";
-        /// corpus folder for validation; null holds out val_split of the corpus
+        /// corpus for validation; null holds out val_split of the corpus
         val_data: Option<PathBuf>;
-        /// layout of the corpus: auto, ljspeech, two-file, piper, vctk, common-voice, manifest
+        /// layout of the corpus: auto, ljspeech, two-file, piper, vctk, common-voice, manifest, webdataset, parquet, shar
         format: CorpusFormat;
         /// regular expression on the id; its first group is the speaker
         speaker_pattern: Option<String>, in Accepts::Text(is_pattern, SPEAKER_PATTERN);
@@ -218,6 +224,9 @@ impl fmt::Display for CorpusFormat {
             Self::Vctk => "VCTK",
             Self::CommonVoice => "Common Voice",
             Self::Manifest => "JSON manifest",
+            Self::Webdataset => "WebDataset",
+            Self::Parquet => "Parquet",
+            Self::Shar => "Lhotse shar",
         })
     }
 }

@@ -1,17 +1,17 @@
 //! A corpus on its way: rows end up among its utterances, or among its problems.
 
-use super::detect::Found;
 use super::recordings::Recordings;
-use super::{Corpus, Error, Origin, RowProblem, Utterance};
+use super::tree::Tree;
+use super::{AudioSource, Corpus, CorpusFormat, Error, Origin, RowProblem, Utterance};
 use crate::error::Hint;
 use regex::Regex;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a reader makes of a row; the rest is the same for all readers.
 pub(super) struct Row {
     pub id: String,
-    pub audio: PathBuf,
+    pub audio: AudioSource,
     pub text: String,
     /// None stands for the name of the corpus folder.
     pub speaker: Option<String>,
@@ -29,8 +29,8 @@ pub(super) struct CorpusBuilder<'a> {
 }
 
 impl<'a> CorpusBuilder<'a> {
-    pub fn new(dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
-        let (recordings, folder_name) = (Recordings::of(dir), folder_name(dir));
+    pub fn new(tree: Tree, dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
+        let (recordings, folder_name) = (Recordings::of(tree, dir), folder_name(dir));
         Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen: HashMap::new() }
     }
 
@@ -47,17 +47,32 @@ impl<'a> CorpusBuilder<'a> {
         }
     }
 
+    /// As [`add`](Self::add), for a clip of a shard: one whose name is taken by a clip of another shard is named after its
+    /// own, because each may number its clips from 1.
+    pub fn add_of_shard(&mut self, shard: &Path, number: usize, row: Result<Row, String>) {
+        let row = row.map(|row| {
+            let is_taken = self.seen.get(&row.id).is_some_and(|&(_, index)| {
+                let origin = self.corpus.origins.get(index);
+                origin.is_none_or(|origin| self.corpus.files.get(origin.file).is_none_or(|file| file != shard))
+            });
+            let stem =
+                || shard.file_name().and_then(|name| name.to_str()?.split('.').next()).unwrap_or("shard").to_owned();
+            if is_taken { Row { id: format!("{}/{}", stem(), row.id), ..row } } else { row }
+        });
+        self.add(shard, number, row);
+    }
+
     /// Makes what is added from now on the corpus's own validation part.
     pub fn start_validation(&mut self) {
         self.corpus.validation_from = Some(self.corpus.utterances.len());
     }
 
-    pub fn finish(self, found: Found) -> Result<Corpus, Error> {
-        let path = found.metadata.file;
+    pub fn finish(self, path: &Path, format: CorpusFormat, why: String) -> Result<Corpus, Error> {
+        let path = path.to_owned();
         match (self.corpus.utterances.is_empty(), self.corpus.problems.is_empty()) {
             (true, true) => Err(Error::Empty { path, hint: Hint::new("one line for each clip, `id|text`") }),
             (true, false) => Err(Error::NoUsableRow { path, problems: self.corpus.problems }),
-            _ => Ok(Corpus { format: found.reader.format, why: found.why, ..self.corpus }),
+            _ => Ok(Corpus { format, why, ..self.corpus }),
         }
     }
 

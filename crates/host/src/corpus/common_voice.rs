@@ -7,6 +7,7 @@ use super::builder::CorpusBuilder;
 use super::columns::Columns;
 use super::detect::{Folder, Metadata};
 use super::list::List;
+use super::tree::Tree;
 use super::{CorpusFormat, Error, Reader, lines};
 use std::path::Path;
 
@@ -17,7 +18,7 @@ pub(super) const READER: Reader = Reader {
     find: |folder| Ok(find(folder)),
     recognise: |metadata| {
         let why = || format!("the header of {} names recordings and sentences", metadata.file_name());
-        Ok(header(&metadata.file)?.map(|_| why()))
+        Ok(header(&metadata.tree, &metadata.file)?.map(|_| why()))
     },
     read,
     has_lists: true,
@@ -33,12 +34,12 @@ fn find(folder: &Folder) -> Option<Metadata> {
 
 fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let hint = "the first line names the columns: client_id, path, sentence, locale, separated by tabs";
-    let columns = header(file)?.ok_or_else(|| Error::missing(file, "no header", hint))?;
+    let columns = header(&builder.recordings.tree, file)?.ok_or_else(|| Error::missing(file, "no header", hint))?;
     List { separator: '\t', columns, folders: &["clips", ""] }.read(file, builder)
 }
 
-fn header(file: &Path) -> Result<Option<Columns>, Error> {
-    Ok(lines::head(file, 1)?.first().and_then(|line| Columns::of_header(line, '\t')))
+fn header(tree: &Tree, file: &Path) -> Result<Option<Columns>, Error> {
+    Ok(lines::head(tree, file, 1)?.first().and_then(|line| Columns::of_header(line, '\t')))
 }
 
 #[cfg(test)]

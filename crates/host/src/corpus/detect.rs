@@ -1,5 +1,6 @@
 //! Which layout a corpus has, found by looking at names first and at a few rows where names do not tell.
 
+use super::tree::Tree;
 use super::{CorpusFormat, Error, LAYOUTS, READERS, Reader, columns, lines};
 use crate::error::Hint;
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ pub(super) struct Found {
 
 /// The metadata of a corpus, found by their names.
 pub(super) struct Metadata {
+    pub tree: Tree,
     /// The corpus folder.
     pub dir: PathBuf,
     /// The metadata file, or the folder of them.
@@ -38,23 +40,23 @@ impl Metadata {
 
     /// Whether its list has a column of speakers.
     pub fn names_speakers(&self) -> Result<bool, Error> {
-        Ok(columns::names_speakers(&lines::head(&self.file, LOOK_ROWS)?))
+        Ok(columns::names_speakers(&lines::head(&self.tree, &self.file, LOOK_ROWS)?))
     }
 }
 
 /// A corpus folder and the names in it.
 pub(super) struct Folder {
+    pub tree: Tree,
     pub dir: PathBuf,
     pub names: BTreeSet<String>,
 }
 
 impl Folder {
-    pub fn list(dir: &Path) -> Result<Self, Error> {
-        let entries = fs::read_dir(dir).map_err(Error::at(dir))?.filter_map(Result::ok);
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    pub fn list(tree: &Tree, dir: &Path) -> Result<Self, Error> {
+        let mut names = tree.names(dir).map_err(Error::at(dir))?;
         // What `check --fix` wrote beside the metadata is read when it is named, and not found by looking.
-        let names = names.filter(|name| !name.contains(".cleaned.")).collect();
-        Ok(Self { dir: dir.into(), names })
+        names.retain(|name| !name.contains(".cleaned."));
+        Ok(Self { tree: tree.clone(), dir: dir.into(), names })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -63,7 +65,7 @@ impl Folder {
 
     pub fn metadata(&self, file: &str, validation: Option<&str>) -> Metadata {
         let at = |name: &str| self.dir.join(name);
-        Metadata { dir: self.dir.clone(), file: at(file), validation: validation.map(at) }
+        Metadata { tree: self.tree.clone(), dir: self.dir.clone(), file: at(file), validation: validation.map(at) }
     }
 
     /// `metadata.csv`, or another list with a telling name.
@@ -72,7 +74,7 @@ impl Folder {
             let (stem, extension) = name.rsplit_once('.').unwrap_or_default();
             (stem.starts_with("metadata") || stem.starts_with("train"))
                 && LIST_EXTENSIONS.contains(&extension)
-                && is_list(&self.dir.join(name))
+                && is_list(&self.tree, &self.dir.join(name))
         };
         let name = if self.has("metadata.csv") { "metadata.csv" } else { self.names.iter().find(is_telling)? };
         Some(self.metadata(name, None))
@@ -81,7 +83,7 @@ impl Folder {
 
 pub(super) fn detect(path: &Path, named: CorpusFormat) -> Result<Found, Error> {
     match fs::metadata(path) {
-        Ok(kind) if kind.is_dir() => in_folder(&Folder::list(path)?, Reader::of(named)),
+        Ok(kind) if kind.is_dir() => in_folder(&Folder::list(&Tree::Disk, path)?, Reader::of(named)),
         Ok(_) => of_file(path, Reader::of(named)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let hint = "`myxtts sample-corpus DIR` makes a small corpus to start with";
@@ -91,7 +93,7 @@ pub(super) fn detect(path: &Path, named: CorpusFormat) -> Result<Found, Error> {
     }
 }
 
-fn in_folder(folder: &Folder, named: Option<&'static Reader>) -> Result<Found, Error> {
+pub(super) fn in_folder(folder: &Folder, named: Option<&'static Reader>) -> Result<Found, Error> {
     if let Some(reader) = named {
         let (path, format, hint) = (folder.dir.clone(), reader.format, Hint::new(reader.parts));
         let metadata = (reader.find)(folder)?.ok_or(Error::OtherFormat { path, format, hint })?;
@@ -111,7 +113,7 @@ fn in_folder(folder: &Folder, named: Option<&'static Reader>) -> Result<Found, E
 fn of_file(path: &Path, named: Option<&'static Reader>) -> Result<Found, Error> {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let metadata = Metadata { dir: dir.into(), file: path.into(), validation: None };
+    let metadata = Metadata { tree: Tree::Disk, dir: dir.into(), file: path.into(), validation: None };
     let (reader, why) = match named {
         _ if extension == "gz" => return Err(Error::missing(path, "compressed metadata", "`gunzip` it first")),
         Some(reader) if !reader.has_lists => return Err(Error::missing(path, "not a folder", reader.parts)),
@@ -137,7 +139,7 @@ fn by_extension(metadata: &Metadata, extension: &str) -> Result<Option<(&'static
 }
 
 /// Whether most rows of a file have columns; or it has no rows, which its reader will say.
-pub(super) fn is_list(file: &Path) -> bool {
-    let head = lines::head(file, LOOK_ROWS).unwrap_or_default();
+pub(super) fn is_list(tree: &Tree, file: &Path) -> bool {
+    let head = lines::head(tree, file, LOOK_ROWS).unwrap_or_default();
     2 * head.iter().filter(|line| line.contains('|')).count() >= head.len()
 }

@@ -2,6 +2,7 @@
 
 use crate::config::CorpusFormat;
 use crate::error::Hint;
+use crate::storage;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct RowProblem {
     /// Metadata file that the row stands in.
     pub file: PathBuf,
-    /// Number of the row's line, counted from 1 as editors do.
+    /// Number of the row's line, or of a clip in its shard, counted from 1 as editors do; 0 for the file as a whole.
     pub line: usize,
     /// What is wrong with the row.
     pub what: String,
@@ -19,7 +20,10 @@ pub struct RowProblem {
 
 impl fmt::Display for RowProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file.display(), self.line, self.what)
+        match self.line {
+            0 => write!(f, "{}: {}", self.file.display(), self.what),
+            line => write!(f, "{}:{line}: {}", self.file.display(), self.what),
+        }
     }
 }
 
@@ -50,6 +54,8 @@ pub enum Error {
     // Its message is whole, so the cause is a field and not a link of the chain.
     #[error("{}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Storage(storage::Error),
     #[error("{}: no rows", path.display())]
     Empty {
         path: PathBuf,

@@ -4,6 +4,7 @@
 
 use super::lines::Lines;
 use super::manifest::{Entry, Object, field};
+use super::tree::Tree;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,20 +20,21 @@ struct Recorded {
 
 /// Recordings by their id, from `x_recordings_y.jsonl` beside `x_supervisions_y.jsonl`; read when first asked for.
 pub(super) struct RecordingIndex {
+    tree: Tree,
     file: Option<PathBuf>,
     read: Option<Result<HashMap<String, Recorded>, String>>,
 }
 
 impl RecordingIndex {
-    pub fn beside(file: &Path) -> Self {
+    pub fn beside(tree: &Tree, file: &Path) -> Self {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let other = name.replace("supervisions", "recordings");
-        Self { file: (other != name).then(|| file.with_file_name(other)), read: None }
+        Self { tree: tree.clone(), file: (other != name).then(|| file.with_file_name(other)), read: None }
     }
 
     fn find(&mut self, id: &str) -> Result<Recorded, String> {
         let file = self.file.as_deref().ok_or("a supervision, in a file that is not called supervisions")?;
-        let all = self.read.get_or_insert_with(|| recordings(file));
+        let all = self.read.get_or_insert_with(|| recordings(&self.tree, file));
         let found = all.as_ref().map_err(Clone::clone)?.get(id);
         found.cloned().ok_or_else(|| format!("recording `{id}` is not in {}", file.display()))
     }
@@ -87,8 +89,8 @@ fn recorded(recording: &Object) -> Result<Recorded, String> {
 }
 
 /// Recordings of a file by their id. What is wrong with one of them shows when a supervision asks for it.
-fn recordings(file: &Path) -> Result<HashMap<String, Recorded>, String> {
-    let mut lines = Lines::open(file).map_err(|error| error.to_string())?;
+fn recordings(tree: &Tree, file: &Path) -> Result<HashMap<String, Recorded>, String> {
+    let mut lines = Lines::open(tree, file).map_err(|error| error.to_string())?;
     let mut all = HashMap::new();
     while let Some((_, line)) = lines.next().map_err(|error| error.to_string())? {
         let object = line.ok().and_then(|line| serde_json::from_str::<Object>(line).ok());

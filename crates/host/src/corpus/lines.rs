@@ -2,7 +2,7 @@
 //! come as what is wrong with them.
 
 use super::Error;
-use std::fs::{self, File};
+use super::tree::Tree;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -15,18 +15,14 @@ pub(super) type Line<'a> = (usize, Result<&'a str, String>);
 /// Reads a file line by line.
 pub(super) struct Lines {
     path: PathBuf,
-    input: BufReader<File>,
+    input: BufReader<Box<dyn Read>>,
     line: Vec<u8>,
     number: usize,
 }
 
 impl Lines {
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        // A pipe or a device could be endless.
-        if !fs::metadata(path).map_err(Error::at(path))?.is_file() {
-            return Err(Error::missing(path, "not a file", "metadata are read from plain files"));
-        }
-        let input = BufReader::with_capacity(1 << 16, File::open(path).map_err(Error::at(path))?);
+    pub fn open(tree: &Tree, path: &Path) -> Result<Self, Error> {
+        let input = BufReader::with_capacity(1 << 16, tree.open(path)?);
         Ok(Self { path: path.into(), input, line: vec![], number: 0 })
     }
 
@@ -72,8 +68,8 @@ fn text(line: &[u8], is_first: bool) -> Result<&str, String> {
 }
 
 /// The first lines that are text, to look at.
-pub(super) fn head(path: &Path, count: usize) -> Result<Vec<String>, Error> {
-    let (mut lines, mut head, mut bytes) = (Lines::open(path)?, vec![], 0);
+pub(super) fn head(tree: &Tree, path: &Path, count: usize) -> Result<Vec<String>, Error> {
+    let (mut lines, mut head, mut bytes) = (Lines::open(tree, path)?, vec![], 0);
     while let Some((number, line)) = lines.next()? {
         bytes += line.as_ref().map_or(0, |line| line.len());
         head.extend(line.map(String::from));
@@ -90,8 +86,8 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Vec<(usize, Result<String, String>)> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), bytes).unwrap();
-        let (mut lines, mut all) = (Lines::open(file.path()).unwrap(), vec![]);
+        std::fs::write(file.path(), bytes).unwrap();
+        let (mut lines, mut all) = (Lines::open(&Tree::Disk, file.path()).unwrap(), vec![]);
         while let Some((number, line)) = lines.next().unwrap() {
             all.push((number, line.map(String::from)));
         }

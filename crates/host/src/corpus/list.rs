@@ -18,7 +18,7 @@ pub(super) struct List<'a> {
 
 impl List<'_> {
     pub fn read(&self, file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
-        let (mut lines, mut columns, mut is_first) = (Lines::open(file)?, self.columns, true);
+        let (mut lines, mut columns, mut is_first) = (Lines::open(&builder.recordings.tree, file)?, self.columns, true);
         while let Some((number, line)) = lines.next()? {
             let header = line.as_ref().ok().filter(|_| is_first);
             is_first = false;

@@ -7,6 +7,7 @@ use super::detect::{Folder, Metadata};
 use super::lhotse::{self, RecordingIndex};
 use super::lines::{self, Lines};
 use super::recordings::{Recordings, inside, without_extension};
+use super::tree::Tree;
 use super::{CorpusFormat, Error, Reader, language};
 use crate::error::Hint;
 use serde_json::{Map, Value};
@@ -39,7 +40,8 @@ pub(super) const READER: Reader = Reader {
 /// The only manifest, or one for training with at most one for validation.
 fn find(folder: &Folder) -> Result<Option<Metadata>, Error> {
     let by_name = folder.names.iter().filter(|name| name.ends_with(".jsonl") || name.ends_with(".json"));
-    let manifests: Vec<&String> = by_name.take(LOOK_FILES).filter(|name| is_manifest(&folder.dir.join(name))).collect();
+    let manifests: Vec<&String> =
+        by_name.take(LOOK_FILES).filter(|name| is_manifest(&folder.tree, &folder.dir.join(name))).collect();
     let of_part = |parts: &[&str]| -> Vec<&String> {
         let has_part = |name: &str| name.split(|c: char| !c.is_alphanumeric()).any(|word| parts.contains(&word));
         manifests.iter().copied().filter(|name| has_part(name)).collect()
@@ -62,7 +64,8 @@ fn find(folder: &Folder) -> Result<Option<Metadata>, Error> {
 
 fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let dir = file.parent().unwrap_or(Path::new(""));
-    let (mut lines, mut index) = (Lines::open(file)?, RecordingIndex::beside(file));
+    let (mut lines, mut index) =
+        (Lines::open(&builder.recordings.tree, file)?, RecordingIndex::beside(&builder.recordings.tree, file));
     while let Some((number, line)) = lines.next()? {
         let entry = line.and_then(object).and_then(|object| entry(&object, &mut index));
         let row = entry.and_then(|entry| row(entry, dir, &mut builder.recordings));
@@ -71,8 +74,8 @@ fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     Ok(())
 }
 
-fn is_manifest(file: &Path) -> bool {
-    let head = lines::head(file, 1).unwrap_or_default();
+fn is_manifest(tree: &Tree, file: &Path) -> bool {
+    let head = lines::head(tree, file, 1).unwrap_or_default();
     let is_clip = |object: Object| {
         let has = |names: &[&str]| names.iter().any(|name| object.contains_key(*name));
         has(&["supervisions", "recording_id"]) || (has(&AUDIO) && (has(&TEXT) || has(&NORMALISED)))
@@ -123,6 +126,7 @@ pub(super) fn field(object: &Object, name: &str) -> Option<String> {
 fn row(entry: Entry, dir: &Path, recordings: &mut Recordings) -> Result<Row, String> {
     let language = entry.language.as_deref().map(language::code).transpose()?;
     let audio = locate(&entry.audio, dir, recordings)?;
+    let audio = recordings.tree.source(audio);
     let id = entry.id.unwrap_or_else(|| path_id(&entry.audio, dir));
     Ok(Row { id, audio, text: entry.text, speaker: entry.speaker, language })
 }

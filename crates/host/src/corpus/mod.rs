@@ -1,13 +1,15 @@
-//! Folders of recordings: metadata rows become utterances, rows that cannot be used become problems with file and line.
+//! Corpora: metadata rows become utterances, rows that cannot be used become problems with file and line.
 //!
-//! `detect` says which reader, the readers say which rows, `builder` keeps what can be used. A new layout is a file
-//! with a [`Reader`], a line in [`READERS`] and a variant of [`CorpusFormat`].
+//! Of folders of recordings `detect` says which reader, the readers say which rows; a new layout is a file with a
+//! [`Reader`], a line in [`READERS`] and a variant of [`CorpusFormat`]. Of shards of many clips, in a folder or a bucket,
+//! `shards` says which there are and what they hold. `builder` keeps what can be used, `feed` reads its sound.
 
 mod builder;
 mod columns;
 mod common_voice;
 mod detect;
 mod error;
+mod feed;
 mod language;
 mod lhotse;
 mod lines;
@@ -16,20 +18,27 @@ mod ljspeech;
 mod manifest;
 mod piper;
 mod recordings;
+mod shards;
+mod source;
 mod split;
+mod tree;
 mod two_file;
 mod vctk;
 
 pub use error::{Error, RowProblem};
+pub use feed::{AudioFeed, Unread};
+pub use source::{AudioSource, Member, is_member, shown};
 pub use split::hash_fraction;
 pub(crate) use split::split;
 
 use crate::config::{CorpusFormat, Data};
+use crate::storage::{self, Store};
 use builder::CorpusBuilder;
 use detect::{Folder, Metadata};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tree::Tree;
 
 /// Every layout that can be read, from the one that is told most surely by its names to the one told least.
 const READERS: [&Reader; 6] =
@@ -81,7 +90,7 @@ impl ReadOptions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Utterance {
     pub id: String,
-    pub audio: PathBuf,
+    pub audio: AudioSource,
     pub text: String,
     pub speaker: String,
     /// A code in lower case such as `en` or `pt-br`; none where the metadata name none.
@@ -93,7 +102,7 @@ pub struct Utterance {
 pub struct Origin {
     /// Index of the file in `Corpus::files`.
     pub file: usize,
-    /// Number of the line, counted from 1.
+    /// Number of the line, or of the clip in its shard, counted from 1.
     pub line: usize,
 }
 
@@ -104,7 +113,7 @@ pub struct Corpus {
     pub utterances: Vec<Utterance>,
     /// Where each utterance was read.
     pub origins: Vec<Origin>,
-    /// The metadata files that utterances were read from.
+    /// The metadata files, or shards, that utterances were read from.
     pub files: Vec<PathBuf>,
     /// The rows that were left out.
     pub problems: Vec<RowProblem>,
@@ -129,20 +138,82 @@ impl Corpus {
 
     /// Whether its rows stand in lists that single lines can be left out of.
     pub fn has_lists(&self) -> bool {
-        Reader::of(self.format).is_none_or(|reader| reader.has_lists)
+        Reader::of(self.format).is_some_and(|reader| reader.has_lists)
+    }
+
+    /// In the order in which the sound lies in its archive, which is read from front to back. Parts stay parts.
+    fn in_shard_order(mut self) -> Self {
+        let place = |utterance: &Utterance| utterance.audio.member().map(Member::at);
+        let from = self.validation_from.unwrap_or(self.utterances.len());
+        let mut order: Vec<usize> = (0..self.utterances.len()).collect();
+        order.sort_by_key(|&index| (index >= from, place(&self.utterances[index])));
+        self.utterances = order.iter().map(|&index| self.utterances[index].clone()).collect();
+        self.origins = order.iter().map(|&index| self.origins[index]).collect();
+        self
+    }
+
+    /// Whether some of its sound lies in shards, and not in files.
+    pub fn has_shards(&self) -> bool {
+        self.utterances.iter().any(|utterance| utterance.audio.file().is_none())
     }
 }
 
-/// Reads a corpus folder, or a single metadata file of one. Memory: the utterances, and the names of their files.
+/// Reads a corpus: a folder, a single metadata file of one, shards in a folder, behind a URL or of a pattern. Memory: the
+/// utterances, and the names of their files.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
-    let found = detect::detect(path, options.format)?;
-    let mut builder = CorpusBuilder::new(&found.metadata.dir, options.speaker_pattern.as_ref());
+    if let Some(found) = shards::find(path, options.format, false)? {
+        return of_shards(&found, path, options);
+    }
+    if let Some(location) = path.to_str().filter(|location| storage::is_url(location)) {
+        let (tree, dir) = Tree::bucket(&Store::open(location)?)?;
+        return of_tree(&tree, &dir, options);
+    }
+    match detect::detect(path, options.format) {
+        // Nothing that the folder itself tells: shards may lie in folders of it.
+        Err(Error::Missing { .. })
+            if path.is_dir()
+                && let Some(found) = shards::find(path, options.format, true)? =>
+        {
+            of_shards(&found, path, options)
+        }
+        found => of_files(found?, options),
+    }
+}
+
+/// Shards that hold clips; or an archive of a corpus in another layout.
+fn of_shards(found: &shards::Found, path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
+    let archive = match &found.training[..] {
+        [shards::Unit::Tar(archive)] if found.validation.is_empty() => Some(archive),
+        _ => None,
+    };
+    let of_archive = |archive| {
+        let (tree, dir) = Tree::archive(archive)?;
+        of_tree(&tree, &dir, options).map(Corpus::in_shard_order)
+    };
+    match (archive, Reader::of(options.format)) {
+        (Some(archive), Some(_)) => of_archive(archive),
+        (archive, _) => match (shards::read(found, path, options), archive) {
+            (Err(nothing @ (Error::NoUsableRow { .. } | Error::Empty { .. })), Some(archive)) => of_archive(archive)
+                .map_err(|error| if matches!(error, Error::Missing { .. }) { nothing } else { error }),
+            (read, _) => read,
+        },
+    }
+}
+
+/// Files that were listed, in one of the layouts of folders.
+fn of_tree(tree: &Tree, dir: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
+    of_files(detect::in_folder(&Folder::list(tree, dir)?, Reader::of(options.format))?, options)
+}
+
+fn of_files(found: detect::Found, options: &ReadOptions) -> Result<Corpus, Error> {
+    let tree = found.metadata.tree.clone();
+    let mut builder = CorpusBuilder::new(tree, &found.metadata.dir, options.speaker_pattern.as_ref());
     (found.reader.read)(&found.metadata.file, &mut builder)?;
     if let Some(validation) = &found.metadata.validation {
         builder.start_validation();
         (found.reader.read)(validation, &mut builder)?;
     }
-    builder.finish(found)
+    builder.finish(&found.metadata.file, found.reader.format, found.why)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Which recordings there are. Every folder is listed once, instead of asking for every name and extension: a corpus of
 //! 100,000 rows costs a few system calls, which matters most where files are far away.
 
+use super::AudioSource;
+use super::tree::Tree;
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,21 +15,22 @@ type Names = HashSet<Box<str>>;
 /// The files of a corpus, each folder listed when it is first asked for.
 pub(super) struct Recordings {
     root: PathBuf,
+    pub tree: Tree,
     listed: HashMap<PathBuf, io::Result<Names>>,
 }
 
 impl Recordings {
-    pub fn of(root: &Path) -> Self {
-        Self { root: root.into(), listed: HashMap::new() }
+    pub fn of(tree: Tree, root: &Path) -> Self {
+        Self { root: root.into(), tree, listed: HashMap::new() }
     }
 
     /// The recording of this name in the first of these folders that has it, and its name without the extension, which
     /// may be missing in the first place. `""` is the corpus folder itself.
-    pub fn find(&mut self, folders: &[&str], name: &str) -> Result<(String, PathBuf), String> {
+    pub fn find(&mut self, folders: &[&str], name: &str) -> Result<(String, AudioSource), String> {
         let name = inside(name)?;
         for folder in folders {
-            if let Some(found) = self.look(Path::new(folder), &name)? {
-                return Ok(found);
+            if let Some((id, path)) = self.look(Path::new(folder), &name)? {
+                return Ok((id, self.tree.source(path)));
             }
         }
         let nearest = Path::new(folders.first().unwrap_or(&"")).join(&name);
@@ -67,7 +69,7 @@ impl Recordings {
 
     fn names(&mut self, folder: &Path) -> &io::Result<Names> {
         if !self.listed.contains_key(folder) {
-            self.listed.insert(folder.into(), list(folder));
+            self.listed.insert(folder.into(), self.tree.files(folder));
         }
         &self.listed[folder]
     }
@@ -93,21 +95,6 @@ pub(super) fn inside(name: &str) -> Result<String, String> {
     if parts.is_empty() { Err("the id is empty".into()) } else { Ok(parts.join("/")) }
 }
 
-/// Names of the files in a folder: another folder may be called `x.wav`. Names that are not UTF-8 cannot be told by
-/// metadata that are.
-fn list(folder: &Path) -> io::Result<Names> {
-    let entries = fs::read_dir(folder)?.filter_map(Result::ok).filter(is_file);
-    Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).map(String::into_boxed_str).collect())
-}
-
-/// Whether an entry is a file. Links are followed, which costs a system call for each; a loop of them is no file.
-fn is_file(entry: &DirEntry) -> bool {
-    match entry.file_type() {
-        Ok(kind) if kind.is_symlink() => fs::metadata(entry.path()).is_ok_and(|target| target.is_file()),
-        kind => kind.is_ok_and(|kind| kind.is_file()),
-    }
-}
-
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | InvalidFilename | InvalidInput)
@@ -116,6 +103,7 @@ fn is_absent(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn folder(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -130,10 +118,10 @@ mod tests {
     #[test]
     fn names_with_and_without_extension_in_the_first_folder_that_has_them() {
         let dir = folder(&["wavs/a.wav", "wavs/a.mp3", "a.wav", "b.FLAC", "wavs/x/c.d.ogg", "wavs/e.ogg.wav"]);
-        let mut recordings = Recordings::of(dir.path());
+        let mut recordings = Recordings::of(Tree::Disk, dir.path());
         let mut found = |name| {
             let (id, path) = recordings.find(&["wavs", ""], name).unwrap();
-            (id, path.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned())
+            (id, path.file().unwrap().strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned())
         };
         for (name, id, path) in [
             ("a", "a", "wavs/a.wav"),
@@ -153,7 +141,7 @@ mod tests {
     fn what_is_not_there_and_what_lies_outside() {
         let dir = folder(&["wavs/a.wav", "up.wav"]);
         fs::create_dir(dir.path().join("wavs/folder.wav")).unwrap();
-        let mut recordings = Recordings::of(&dir.path().join("wavs"));
+        let mut recordings = Recordings::of(Tree::Disk, &dir.path().join("wavs"));
         let mut problem = |name: &str| recordings.find(&[""], name).unwrap_err();
         assert_eq!(problem("b"), "no recording b.wav (nor .flac, .ogg, .opus, .mp3)");
         assert_eq!(problem("a.wav/c.wav"), "no recording a.wav/c.wav");
@@ -174,8 +162,8 @@ mod tests {
         let at = |name: &str| dir.path().join("wavs").join(name);
         symlink(other.path().join("b.wav"), at("b.wav")).unwrap();
         symlink(at("loop.wav"), at("loop.wav")).unwrap();
-        let mut recordings = Recordings::of(dir.path());
-        assert_eq!(recordings.find(&["wavs"], "b").unwrap().1, at("b.wav"));
+        let mut recordings = Recordings::of(Tree::Disk, dir.path());
+        assert_eq!(recordings.find(&["wavs"], "b").unwrap().1, at("b.wav").into());
         assert!(recordings.find(&["wavs"], "loop").is_err());
         assert!(recordings.has(&at("a.wav")) && !recordings.has(&at("c.wav")) && !recordings.has(Path::new("/")));
     }

@@ -23,7 +23,8 @@ pub(super) const READER: Reader = Reader {
 
 /// Both files are needed where a `metadata.csv` is there too: one alone would be a part of it.
 fn find(folder: &Folder) -> Option<Metadata> {
-    let training = TRAINING.into_iter().find(|name| folder.has(name) && is_list(&folder.dir.join(name)))?;
+    let training =
+        TRAINING.into_iter().find(|name| folder.has(name) && is_list(&folder.tree, &folder.dir.join(name)))?;
     let mut candidates = VALIDATION.iter().map(|part| training.replace("train", part));
     let validation = candidates.find(|name| folder.has(name));
     let is_alone = validation.is_none() && (folder.has("metadata.csv") || !training.starts_with("metadata"));
@@ -41,7 +42,8 @@ fn why(metadata: &Metadata) -> Option<String> {
 
 fn read(file: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
     let own = part(file).map_or("wavs".into(), |part| format!("wavs_{part}"));
-    let columns = if names_speakers(&lines::head(file, LOOK_ROWS)?) { PIPER } else { LJSPEECH };
+    let columns =
+        if names_speakers(&lines::head(&builder.recordings.tree, file, LOOK_ROWS)?) { PIPER } else { LJSPEECH };
     List { separator: '|', columns, folders: &[&own, "wavs", "wav", ""] }.read(file, builder)
 }
 

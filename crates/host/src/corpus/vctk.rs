@@ -5,8 +5,9 @@ use super::builder::{CorpusBuilder, Row};
 use super::detect::{Folder, Metadata};
 use super::lines::Lines;
 use super::recordings::Recordings;
-use super::{CorpusFormat, Error, Reader};
-use std::path::{Path, PathBuf};
+use super::tree::Tree;
+use super::{AudioSource, CorpusFormat, Error, Reader};
+use std::path::Path;
 
 /// Endings that name the microphone: the first is the better one; version 0.80 has only one.
 const MICROPHONES: [&str; 3] = ["_mic1", "", "_mic2"];
@@ -23,22 +24,23 @@ pub(super) const READER: Reader = Reader {
 };
 
 fn find(folder: &Folder) -> Option<Metadata> {
-    let is_there = folder.has("txt") && folder.dir.join("txt").is_dir() && !wav_folders(folder).is_empty();
+    let is_there = folder.has("txt") && folder.tree.is_dir(&folder.dir.join("txt")) && !wav_folders(folder).is_empty();
     is_there.then(|| folder.metadata("txt", None))
 }
 
 fn read(texts: &Path, builder: &mut CorpusBuilder) -> Result<(), Error> {
-    let wavs = wav_folders(&Folder::list(texts.parent().unwrap_or(texts))?);
+    let tree = builder.recordings.tree.clone();
+    let wavs = wav_folders(&Folder::list(&tree, texts.parent().unwrap_or(texts))?);
     let wavs: Vec<&str> = wavs.iter().map(String::as_str).collect();
-    for speaker in Folder::list(texts)?.names {
+    for speaker in Folder::list(&tree, texts)?.names {
         let folder = texts.join(&speaker);
-        if !folder.is_dir() {
+        if !tree.is_dir(&folder) {
             continue;
         }
-        let names = Folder::list(&folder)?.names;
+        let names = Folder::list(&tree, &folder)?.names;
         for stem in names.iter().filter_map(|name| name.strip_suffix(".txt")) {
             let file = folder.join(format!("{stem}.txt"));
-            let (line, text) = read_text(&file);
+            let (line, text) = read_text(&tree, &file);
             let row = text.and_then(|text| row(&speaker, stem, text, &wavs, &mut builder.recordings));
             builder.add(&file, line, row);
         }
@@ -52,11 +54,11 @@ fn row(speaker: &str, stem: &str, text: String, wavs: &[&str], recordings: &mut 
     Ok(Row { id, audio, text, speaker: Some(speaker.into()), language: None })
 }
 
-fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordings) -> Result<PathBuf, String> {
+fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordings) -> Result<AudioSource, String> {
     let mut first_problem = None;
     for microphone in MICROPHONES {
         match recordings.find(wavs, &format!("{speaker}/{stem}{microphone}")) {
-            Ok((_, path)) => return Ok(path),
+            Ok((_, source)) => return Ok(source),
             Err(what) => first_problem.get_or_insert(what),
         };
     }
@@ -67,15 +69,15 @@ fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordin
 fn wav_folders(folder: &Folder) -> Vec<String> {
     let is_rate =
         |name: &str| name.strip_prefix("wav").is_some_and(|rate| rate.starts_with(|c: char| c.is_ascii_digit()));
-    let folders = folder.names.iter().rev().filter(|name| is_rate(name) && folder.dir.join(name).is_dir());
+    let folders = folder.names.iter().rev().filter(|name| is_rate(name) && folder.tree.is_dir(&folder.dir.join(name)));
     folders.cloned().collect()
 }
 
 /// All lines of a file as one text, and the number of the first.
-fn read_text(file: &Path) -> (usize, Result<String, String>) {
+fn read_text(tree: &Tree, file: &Path) -> (usize, Result<String, String>) {
     let (mut first, mut text) = (None, String::new());
     let mut read = || {
-        let mut lines = Lines::open(file)?;
+        let mut lines = Lines::open(tree, file)?;
         while let Some((number, line)) = lines.next()? {
             first.get_or_insert(number);
             match line {

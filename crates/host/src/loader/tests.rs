@@ -41,7 +41,13 @@ fn open(dir: &Path, content: CacheContent, clips: &[(Vec<f32>, &str, &str)]) -> 
             let audio = dir.join(format!("{index}.wav"));
             audio::write_wav(&audio, samples, RATE_HZ as u32).unwrap();
             let language = Some(["de", "en"][index % 2].into());
-            Utterance { id: index.to_string(), audio, text: (*text).into(), speaker: (*speaker).into(), language }
+            Utterance {
+                id: index.to_string(),
+                audio: audio.into(),
+                text: (*text).into(),
+                speaker: (*speaker).into(),
+                language,
+            }
         })
         .collect();
     let config = config(dir, content);

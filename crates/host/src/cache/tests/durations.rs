@@ -59,8 +59,8 @@ fn what_was_found_is_found_again_and_replaced() {
     // Another path, the same recording and text: the same clip.
     let mut moved = Case { utterances: case.utterances.clone(), root: tempfile::tempdir().unwrap(), ..case };
     let audio = moved.root.path().join("elsewhere.wav");
-    fs::copy(&moved.utterances[1].audio, &audio).unwrap();
-    moved.utterances[1].audio = audio;
+    fs::copy(moved.utterances[1].audio.file().unwrap(), &audio).unwrap();
+    moved.utterances[1].audio = audio.into();
     moved.find(&moved.run().unwrap().0).unwrap();
     let mut others = plain(&cache);
     others[0].durations.reverse();

@@ -16,7 +16,7 @@ fn a_full_disk_is_named_and_leaves_nothing_half_written() {
         return crate::skipped("a small file system cannot be mounted here");
     }
     case.config.data.cache_dir = Some(small.clone());
-    tone(&case.utterances[1].audio, 300.0, 100_000);
+    tone(case.utterances[1].audio.file().unwrap(), 300.0, 100_000);
     let run = std::panic::catch_unwind(|| {
         let error = case.run().map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("shard.tmp") && error.contains("No space left"), "{error}");

@@ -32,7 +32,7 @@ impl Case {
         let root = tempfile::tempdir().unwrap();
         let utterances: Vec<_> = (0..clips).map(|index| utterance(root.path(), index)).collect();
         for (index, utterance) in utterances.iter().enumerate() {
-            tone(&utterance.audio, 200.0 + 10.0 * index as f32, 1600 + 16 * index);
+            tone(utterance.audio.file().unwrap(), 200.0 + 10.0 * index as f32, 1600 + 16 * index);
         }
         let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), "en")));
         let mut config = Config::default();
@@ -90,7 +90,7 @@ fn id(cache: &Cache, index: usize) -> &str {
 fn utterance(root: &Path, index: usize) -> Utterance {
     let (id, speaker) = (format!("clip{index}"), "anna".to_owned());
     let text = "a".repeat(index + 1);
-    Utterance { audio: root.join(format!("{id}.wav")), id, text, speaker, language: None }
+    Utterance { audio: root.join(format!("{id}.wav")).into(), id, text, speaker, language: None }
 }
 
 /// Written an hour ago, as far as its modification time tells, so that a digest taken now is remembered.
@@ -149,7 +149,7 @@ fn mel_frames_are_those_of_the_extractor() {
     };
     let extractor =
         audio::mel::Extractor::new(rate_hz, mel.n_fft, mel.hop_samples, mel.n_mels, mel.f_min_hz, mel.f_max_hz);
-    let wave = audio::decode(&case.utterances[1].audio).unwrap();
+    let wave = audio::decode(case.utterances[1].audio.file().unwrap()).unwrap();
     let mut work = audio::mel::MelScratch::default();
     let expected = extractor.log_mel(&wave.samples, &mut work);
     let ClipAudio::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
@@ -164,7 +164,7 @@ fn mel_frames_are_those_of_the_extractor() {
 fn one_changed_clip_redoes_one_clip() {
     let mut case = Case::new(4);
     case.run().unwrap();
-    tone(&case.utterances[1].audio, 999.0, 1616);
+    tone(case.utterances[1].audio.file().unwrap(), 999.0, 1616);
     let (cache, report) = case.run().unwrap();
     assert_eq!(counts(&report), (1, 0, 3, 0), "same size, other bytes");
     assert_eq!(id(&cache, 1), "clip1");
@@ -176,7 +176,7 @@ fn one_changed_clip_redoes_one_clip() {
     let (cache, report) = case.run().unwrap();
     assert_eq!((counts(&report), id(&cache, 0)), ((0, 0, 3, 0), "clip1"), "clips that went are ignored");
     case.utterances.push(utterance(case.root.path(), 9));
-    tone(&case.utterances[3].audio, 555.0, 1700);
+    tone(case.utterances[3].audio.file().unwrap(), 555.0, 1700);
     assert_eq!(case.counts(), (1, 0, 3, 0));
 }
 
@@ -191,12 +191,12 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
             .unwrap()
             .unwrap()
     };
-    tone(&case.utterances[1].audio, 999.0, 1616);
+    tone(case.utterances[1].audio.file().unwrap(), 999.0, 1616);
     let (cache, report) = open_unseen();
     assert_eq!(counts(&report), (0, 0, 4, 0));
     assert!(cache.clip(0).is_ok() && cache.clip(3).is_ok());
     let error = cache.clip(1).unwrap_err().to_string();
-    assert!(error.starts_with(&case.utterances[1].audio.display().to_string()), "{error}");
+    assert!(error.starts_with(&case.utterances[1].audio.to_string()), "{error}");
     assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
 }
 
@@ -207,7 +207,7 @@ fn what_is_where_is_told_without_reading_it_back() {
         let mut case = Case::new(30);
         (case.config.data.cache_content, case.config.model.n_mels) = (content, 27);
         for (index, utterance) in case.utterances.iter().enumerate() {
-            tone(&utterance.audio, 300.0, 90_001 - 997 * index);
+            tone(utterance.audio.file().unwrap(), 300.0, 90_001 - 997 * index);
         }
         let (told, _) = case.run().unwrap();
         distrust(&case.config).unwrap();
@@ -232,7 +232,7 @@ fn another_tokenizer_is_no_work_for_sound() {
 #[test]
 fn the_same_recording_under_two_names_is_kept_once() {
     let mut case = Case::new(3);
-    fs::copy(&case.utterances[0].audio, &case.utterances[2].audio).unwrap();
+    fs::copy(case.utterances[0].audio.file().unwrap(), case.utterances[2].audio.file().unwrap()).unwrap();
     case.utterances[1].audio = case.utterances[0].audio.clone();
     let (cache, report) = case.run().unwrap();
     assert_eq!((report.built, cache.len()), (3, 3));
@@ -321,20 +321,20 @@ fn shards_outlive_the_tables() {
 #[test]
 fn bad_clips_are_counted_skipped_and_remembered() {
     let mut case = Case::new(4);
-    fs::write(&case.utterances[1].audio, b"RIFF").unwrap();
-    fs::remove_file(&case.utterances[2].audio).unwrap();
+    fs::write(case.utterances[1].audio.file().unwrap(), b"RIFF").unwrap();
+    fs::remove_file(case.utterances[2].audio.file().unwrap()).unwrap();
     case.config.data.max_failures = MaxFailures::Percent(50.0);
     let (cache, report) = case.run().unwrap();
     assert_eq!(counts(&report), (2, 0, 0, 2));
     assert_eq!((id(&cache, 0), id(&cache, 1)), ("clip0", "clip3"));
-    assert_eq!(report.failures[1].path, case.utterances[2].audio);
+    assert_eq!(Some(&*report.failures[1].path), case.utterances[2].audio.file());
     assert_eq!(case.counts(), (0, 0, 2, 2));
     // 49 % of 4 clips is one clip.
     case.config.data.max_failures = MaxFailures::Percent(49.0);
     let Err(error @ Error::TooManyFailures { .. }) = case.run().map(|_| ()) else { panic!("two failures") };
     let text = Explained::of(&error).to_string();
     assert!(text.contains("clip1.wav: ") && text.contains("hint: `myxtts check DIR`"), "{text}");
-    tone(&case.utterances[2].audio, 300.0, 1600);
+    tone(case.utterances[2].audio.file().unwrap(), 300.0, 1600);
     assert_eq!(case.counts(), (1, 0, 2, 1), "a clip that was mended is taken in");
     case.config.data.max_failures = MaxFailures::Clips(9);
     case.utterances = case.utterances[1..2].to_vec();

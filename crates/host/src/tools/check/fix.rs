@@ -58,7 +58,8 @@ fn manifest(corpus: &Corpus, bad: &HashMap<&Path, HashSet<usize>>, dir: &Path) -
     let path = dir.join("manifest.cleaned.jsonl");
     write(&path, |out| {
         for utterance in good.iter().map(|&index| &corpus.utterances[index]) {
-            let audio = utterance.audio.strip_prefix(dir).unwrap_or(&utterance.audio);
+            let audio = utterance.audio.name(Path::new(""));
+            let audio = audio.strip_prefix(dir).unwrap_or(&audio);
             let row = json!({
                 "id": utterance.id,
                 "audio_filepath": audio,

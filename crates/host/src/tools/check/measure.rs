@@ -38,8 +38,12 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn of(utterance: &Utterance, tokenizer: &Tokenizer, config: &Config) -> Result<Self, String> {
-        let wave = audio::decode(&utterance.audio).map_err(|failed| failed.error.to_string())?;
+    pub(super) fn of(
+        utterance: &Utterance,
+        wave: Waveform,
+        tokenizer: &Tokenizer,
+        config: &Config,
+    ) -> Result<Self, String> {
         if wave.samples.is_empty() {
             return Err("no samples".into());
         }

@@ -11,14 +11,15 @@ pub use distribution::{Distribution, HistogramBin};
 pub use fix::{CleanedMetadata, fix};
 pub use problems::{CorpusProblem, ProblemKind};
 
+use crate::audio;
 use crate::config::{Config, CorpusFormat};
-use crate::corpus::{Corpus, Utterance};
+use crate::corpus::{AudioFeed, Corpus};
 use crate::telemetry::median;
 use crate::text::Tokenizer;
 use measure::Measure;
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The `data.language` that detects.
@@ -65,18 +66,42 @@ pub fn check(
     stop: &AtomicBool,
 ) -> anyhow::Result<Option<CorpusSummary>> {
     let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &config.data.language, config.data.tokenizer)?;
-    let done = AtomicUsize::new(0);
-    let one = |utterance: &Utterance| {
-        if stop.load(Ordering::Relaxed) {
-            return None;
-        }
-        let measure = Measure::of(utterance, &tokenizer, config);
+    let (done, utterances) = (AtomicUsize::new(0), &corpus.utterances);
+    let feed = AudioFeed::new(utterances.iter().enumerate().map(|(index, utterance)| (index, utterance.audio.clone())));
+    let one = |index: usize| {
+        let utterance = &utterances[index];
+        let wave = match utterance.audio.file() {
+            Some(path) => audio::decode(path).map_err(|failed| failed.error.to_string()),
+            None => feed.take(index).map_err(|unread| unread.reason).and_then(|bytes| {
+                let decoded = audio::decode_bytes(bytes, f64::INFINITY);
+                decoded.map(|(wave, _)| wave).map_err(|error| error.to_string())
+            }),
+        };
+        let measure = wave.and_then(|wave| Measure::of(utterance, wave, &tokenizer, config));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
-        Some(measure)
+        measure
     };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(workers.max(1)).build()?;
-    let measures: Option<Vec<_>> = pool.install(|| corpus.utterances.par_iter().map(one).collect());
-    Ok(measures.map(|measures| summarise(corpus, config, &tokenizer, &measures)))
+    // In their order, which is that of shards on their way.
+    let (next, measures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= utterances.len() || stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let measure = one(index);
+            measures.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((index, measure));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers.clamp(1, utterances.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let mut measures = measures.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    measures.sort_by_key(|(index, _)| *index);
+    let measures: Vec<_> = measures.into_iter().map(|(_, measure)| measure).collect();
+    Ok((measures.len() == utterances.len()).then(|| summarise(corpus, config, &tokenizer, &measures)))
 }
 
 fn summarise(

@@ -102,7 +102,7 @@ fn of_clip(corpus: &Corpus, index: usize, kind: ProblemKind, what: String) -> Co
     let origin = corpus.origins.get(index);
     let metadata = origin.and_then(|origin| corpus.files.get(origin.file)).cloned();
     let line = origin.map_or(0, |origin| origin.line);
-    CorpusProblem { path: corpus.utterances[index].audio.clone(), metadata, line, kind, what }
+    CorpusProblem { path: corpus.utterances[index].audio.to_string().into(), metadata, line, kind, what }
 }
 
 fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKind, String)> {
@@ -146,7 +146,7 @@ fn repeats(corpus: &Corpus, measures: &[Result<Measure, String>]) -> Vec<Vec<(Pr
     let one = |index: usize| {
         let Ok(clip) = &measures[index] else { return vec![] };
         let utterance = &corpus.utterances[index];
-        let name = |first: usize| corpus.utterances[first].audio.display();
+        let name = |first: usize| &corpus.utterances[first].audio;
         let sound = earlier(&mut sounds, clip.sound, index);
         let sound = sound.map(|first| (ProblemKind::DuplicateAudio, format!("the same sound as {}", name(first))));
         // Several speakers may read the same sentence.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::audio;
 use crate::config::TokenizerKind;
-use crate::corpus::{self, Origin, ReadOptions};
+use crate::corpus::{self, Origin, ReadOptions, Utterance};
 use std::f32::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn corpus(dir: &Path, odd: &[(&str, Vec<f32>, &str)]) -> Corpus {
     let utterance = |(id, samples, text): (String, Vec<f32>, String)| {
         let audio = dir.join(format!("{id}.wav"));
         audio::write_wav(&audio, &samples, RATE_HZ).unwrap();
-        Utterance { id, audio, text, speaker: "anna".into(), language: None }
+        Utterance { id, audio: audio.into(), text, speaker: "anna".into(), language: None }
     };
     let utterances: Vec<_> = clips(odd).into_iter().map(utterance).collect();
     let origins = (0..utterances.len()).map(|index| Origin { file: 0, line: index + 1 }).collect();

@@ -1,6 +1,5 @@
 //! What checks are made against: the machine, the disk, the corpus. Gathered once; tests make their own.
 
-use crate::audio;
 use crate::cache::{self, FeatureSettings};
 use crate::config::Config;
 use crate::config::devices::{self, Gpus};
@@ -8,6 +7,7 @@ use crate::corpus::{self, Utterance};
 use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
 use crate::loader::{COPIES_IN_FLIGHT, LimitUse, plan};
+use crate::recording;
 use crate::simulate::Hook;
 use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, other_order, survey};
 use anyhow::Result;
@@ -166,7 +166,7 @@ fn sound_bytes(config: &Config, seconds: f64) -> u64 {
 fn some_seconds(utterances: &[Utterance]) -> Result<Vec<f64>> {
     let every = utterances.len().div_ceil(SAMPLED).max(1);
     let seconds = |utterance: &Utterance| {
-        let wave = audio::decode(&utterance.audio).ok()?;
+        let wave = recording::decode(&utterance.audio).ok()?;
         Some(wave.samples.len() as f64 / f64::from(wave.rate_hz))
     };
     let heard: Vec<f64> = utterances.iter().step_by(every).filter_map(seconds).collect();

@@ -1,0 +1,167 @@
+//! The bytes of many clips, in the order in which they will be asked for: shards are read from front to back, several at
+//! a time and ahead of who asks.
+
+use super::AudioSource;
+use super::shards::{Shard, is_lasting, why};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+
+/// Shards that are read at once.
+const READERS: usize = 4;
+/// What may wait of one shard, beside the clip that is read.
+const WAITING_BYTES: usize = 16 << 20;
+
+/// Why a clip could not be read, and whether trying again later may help.
+#[derive(Clone, Debug)]
+pub struct Unread {
+    pub reason: String,
+    pub may_pass: bool,
+}
+
+/// Reads parts of shards ahead of who asks for them. Memory: some megabytes for each of a few shards.
+pub struct AudioFeed(Arc<Shared>);
+
+struct Shared {
+    /// Sources that lie in shards, with the number that each is asked for by.
+    sources: Vec<(usize, AudioSource)>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Neighbours of one shard that nobody reads yet.
+    runs: VecDeque<Range<usize>>,
+    here: HashMap<usize, Result<Vec<u8>, Unread>>,
+    /// Bytes that wait, by the start of their run.
+    waiting: HashMap<usize, usize>,
+    /// Start of the run of a number that is here.
+    run_of: HashMap<usize, usize>,
+    closed: bool,
+}
+
+impl AudioFeed {
+    /// `sources` in the order in which they will be asked for, each once, with the number that it is asked for by. Files
+    /// that lie by themselves are left to who asks.
+    pub fn new(sources: impl Iterator<Item = (usize, AudioSource)>) -> Self {
+        let sources: Vec<_> = sources.filter(|(_, source)| source.member().is_some()).collect();
+        let runs = runs(&sources);
+        let readers = READERS.min(runs.len());
+        let state = Mutex::new(State { runs, ..State::default() });
+        let shared = Arc::new(Shared { sources, state, changed: Condvar::new() });
+        for _ in 0..readers {
+            let shared = shared.clone();
+            // Not waited for: one may hang on a network for as long as that takes to be given up.
+            let started = thread::Builder::new().name("shards".into()).spawn(move || shared.read_runs());
+            if started.is_err() {
+                break;
+            }
+        }
+        AudioFeed(shared)
+    }
+
+    /// The bytes of a clip; waits for them.
+    pub fn take(&self, number: usize) -> Result<Vec<u8>, Unread> {
+        let mut state = self.0.lock();
+        loop {
+            if let Some(bytes) = state.here.remove(&number) {
+                if let (Some(run), Ok(bytes)) = (state.run_of.remove(&number), &bytes) {
+                    *state.waiting.entry(run).or_default() -= bytes.len();
+                }
+                drop(state);
+                self.0.changed.notify_all();
+                return bytes;
+            }
+            state = self.0.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}
+
+impl Drop for AudioFeed {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn read_runs(&self) {
+        loop {
+            let mut state = self.lock();
+            let Some(run) = state.runs.pop_front().filter(|_| !state.closed) else { return };
+            drop(state);
+            if self.read_run(run).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// None when nobody asks any more.
+    fn read_run(&self, run: Range<usize>) -> Option<()> {
+        let start = run.start;
+        let shard = |at: usize| self.sources[at].1.member().map(|member| &member.shard);
+        let mut reader = shard(start).map(|shard| shard.open(true));
+        for at in run {
+            let (number, source) = &self.sources[at];
+            let bytes = match (&mut reader, source.member()) {
+                // Whoever waits for a clip must not wait for a reader that is no more.
+                (Some(Ok(reader)), Some(member)) => catch_unwind(AssertUnwindSafe(|| reader.member(member)))
+                    .unwrap_or_else(|_| Err(io::Error::other("its reader failed on it")))
+                    .map_err(|error| unread(&error)),
+                (Some(Err(error)), _) => Err(unread(error)),
+                _ => Err(Unread { reason: "not in a shard".into(), may_pass: false }),
+            };
+            // What the network refuses once it refuses for all that follow: they are not waited for one by one.
+            if let Err(Unread { may_pass: true, reason }) = &bytes {
+                reader = Some(Err(io::Error::new(io::ErrorKind::NotConnected, reason.clone())));
+            }
+            self.put(start, *number, bytes)?;
+        }
+        Some(())
+    }
+
+    fn put(&self, run: usize, number: usize, bytes: Result<Vec<u8>, Unread>) -> Option<()> {
+        let size = bytes.as_ref().map_or(0, Vec::len);
+        let mut state = self.lock();
+        while !state.closed
+            && state.waiting.get(&run).is_some_and(|waiting| *waiting > 0 && waiting + size > WAITING_BYTES)
+        {
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        if state.closed {
+            return None;
+        }
+        *state.waiting.entry(run).or_default() += size;
+        state.run_of.insert(number, run);
+        state.here.insert(number, bytes);
+        drop(state);
+        self.changed.notify_all();
+        Some(())
+    }
+}
+
+fn unread(error: &io::Error) -> Unread {
+    let may_pass = error.kind() == io::ErrorKind::NotConnected || !is_lasting(error);
+    Unread { reason: why(error), may_pass }
+}
+
+/// Neighbours that lie in one shard.
+fn runs(sources: &[(usize, AudioSource)]) -> VecDeque<Range<usize>> {
+    let shard = |at: usize| sources[at].1.member().map(|member| Arc::as_ptr(&member.shard) as *const Shard);
+    let (mut runs, mut start) = (VecDeque::new(), 0);
+    for at in 1..=sources.len() {
+        if at == sources.len() || shard(at) != shard(start) {
+            runs.push_back(start..at);
+            start = at;
+        }
+    }
+    runs
+}
