@@ -117,11 +117,8 @@ pub fn prepare(
     };
     let whole = open(&corpus.utterances)?;
     let (train, validation) = match held_out {
-        Some(held_out) => (whole.part(&corpus.into_parts().0), open(&held_out.utterances)?),
-        None => {
-            let (train, validation) = parts(corpus, data);
-            (whole.part(&train), whole.part(&validation))
-        }
+        Some(held_out) => (whole.before(corpus.validation_from), open(&held_out.utterances)?),
+        None => whole.parts(corpus.validation_from, data)?,
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, fit) = fitting(train, config, "training")?;
@@ -251,7 +248,7 @@ fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Re
 
 /// One budget for training and validation, so that shapes never change.
 fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<String>) -> Budget {
-    let lengths = [train.lengths(), validation.lengths()].concat();
+    let lengths = [train.lengths(), validation.lengths()];
     if data.pad_to_fixed_length {
         // A limit of characters says nothing of tokens: a slot has as many as the longest text. Clips that may be spoken
         // slower need more frames than the limit.
@@ -259,8 +256,8 @@ fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<St
         let max = Length { frames: frames.max(data.max_mel_frames), tokens };
         return Budget::padded(data.batch_size.min(train.lengths().len()), max);
     }
-    let Some(frames) = data.frame_budget else { return Budget::packed(&lengths, data.batch_size) };
-    let budget = Budget::of_frames(&lengths, frames);
+    let Some(frames) = data.frame_budget else { return Budget::packed_for(&lengths, data.batch_size) };
+    let budget = Budget::of_frames_for(&lengths, frames);
     if budget.frames != frames {
         notes.push(format!("frame_budget {frames}: {}", budget.why_not(frames)));
     }

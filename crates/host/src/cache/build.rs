@@ -44,6 +44,8 @@ pub(super) struct BuildJob<'a> {
     pub max_failures: usize,
     /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
+    /// Shards that are mapped when the cache is opened; of more, each is when it is first used.
+    pub mapped_at_once: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
     pub hook: &'a Hook,
@@ -106,6 +108,7 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerp
         entries: &entries,
         base: &job.base,
         language: job.language,
+        form: job.form,
         tokenizer: fingerprint,
         shards: &folder.shards,
         places: &folder.places,

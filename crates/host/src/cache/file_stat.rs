@@ -43,6 +43,11 @@ impl FileStat {
         }
     }
 
+    /// As a table keeps it.
+    pub fn numbers(self) -> [i64; 3] {
+        [self.bytes, self.modified_ns, self.changed_ns]
+    }
+
     /// What may be relied on later.
     pub fn settled(self) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i64);

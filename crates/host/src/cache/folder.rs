@@ -135,7 +135,7 @@ impl KnownClips<'_> {
 }
 
 fn open_or_remove(path: &Path) -> Option<CorpusTable> {
-    let table = CorpusTable::open(path);
+    let table = CorpusTable::open(path).filter(CorpusTable::is_whole);
     if table.is_none() {
         let _ = fs::remove_file(path);
     }

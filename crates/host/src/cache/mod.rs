@@ -41,10 +41,10 @@ mod tests;
 mod tokenizer_cache;
 mod writer;
 
-pub use clip::{Cache, Clip};
+pub use clip::{Cache, Clip, ClipLength};
 pub(crate) use error::list;
 pub use error::{Error, Failure};
-pub use features::{ClipAudio, ClipAudioBuf};
+pub use features::{ClipAudio, ClipAudioBuf, ClipSound};
 pub use settings::{FeatureSettings, MelSettings};
 pub use tokenizer_cache::tokenizer;
 
@@ -110,6 +110,10 @@ pub enum Progress {
 /// takes 1 to 2 µs each.
 const LOOKED_AT: usize = 1 << 14;
 
+/// Shards that are mapped when a cache is opened: 256 GiB of them. A run keeps those whatever becomes of their names; of
+/// more, some are looked at and each is mapped when it is first used.
+const MAPPED_AT_ONCE: usize = 1 << 12;
+
 /// Builds what is missing and opens the rest. The order is that of `utterances`, less those that failed; it does not
 /// depend on the number of workers.
 ///
@@ -173,6 +177,7 @@ fn with_job<T>(
         workers: data.reading_workers(),
         max_failures: data.max_failures.of(utterances.len()),
         looked_at,
+        mapped_at_once: if data.enable_caching { MAPPED_AT_ONCE } else { usize::MAX },
         progress,
         stop,
         hook,
@@ -242,12 +247,7 @@ fn report(
     if failures.len() > max_failures {
         return Err(Error::too_many(failures, max_failures));
     }
-    let (mut samples, mut values, mut tokens) = (0, 0, 0);
-    for index in 0..cache.len() {
-        samples += cache.samples(index);
-        values += job.form.values(cache.samples(index));
-        tokens += cache.tokens(index);
-    }
+    let (samples, values, tokens) = cache.totals();
     let report = CacheReport {
         path: job.dir.clone(),
         built,

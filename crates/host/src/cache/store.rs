@@ -161,12 +161,11 @@ fn stored(path: &Path) -> Result<CacheFolder, Error> {
 fn of_table(path: PathBuf) -> Option<CorpusUse> {
     let last_used_s = folder::used(&path).duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let table = CorpusTable::open(&path)?;
-    let clips = (0..table.len()).filter(|&row| table.failure(row).is_none()).count();
     let shards = table.about.shards.iter().map(|(name, _)| path.with_file_name(name));
     let durations = durations::files(path.parent()?).ok()?.into_iter();
     let is_ours = |path: &PathBuf| durations::tokenizer(path).as_deref() == Some(&table.about.tokenizer);
     let others = shards.chain(durations.filter(is_ours)).collect();
-    Some(CorpusUse { corpus: table.about.corpus.into(), clips, last_used_s, table: path, others })
+    Some(CorpusUse { corpus: table.about.corpus.into(), clips: table.about.clips, last_used_s, table: path, others })
 }
 
 /// Folders that are named as ours are, by name.

@@ -22,7 +22,7 @@ mod vctk;
 
 pub use error::{Error, RowProblem};
 pub use split::hash_fraction;
-pub(crate) use split::split;
+pub(crate) use split::{border, split};
 
 use crate::config::{CorpusFormat, Data};
 use builder::CorpusBuilder;

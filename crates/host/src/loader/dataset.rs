@@ -5,18 +5,20 @@ use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
 use super::fit_report::FitReport;
-use super::layout::{Budget, Length, Span};
+use super::layout::{Budget, Length, Lengths, Span};
+use super::order::Order;
+use super::packer::{ChunkPlan, pack};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
 use super::stretch::stretch_durations;
 use crate::cache::durations::{ClipSegment, Durations};
-use crate::cache::{self, Cache, Clip, Failure};
+use crate::cache::{self, Cache, Clip, ClipLength, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
 use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -45,12 +47,16 @@ impl ClipLimits {
     }
 }
 
-/// Clips, or pieces of them, with their lengths in frames and tokens.
+/// Clips, or pieces of them, with their lengths in frames and tokens. Twelve bytes each: everything else of a clip is read
+/// when it is laid into a batch.
 pub struct Dataset {
     cache: Cache,
-    /// In corpus order.
-    pieces: Vec<Piece>,
-    lengths: Vec<Length>,
+    /// Clip of each piece, in corpus order.
+    clips: Vec<u32>,
+    /// First frame and first token of pieces that do not begin where their clip does.
+    starts: HashMap<u32, [u32; 2]>,
+    lengths: Lengths,
+    order: Order,
     /// Codes, sorted.
     languages: Vec<String>,
     speed: f64,
@@ -58,15 +64,41 @@ pub struct Dataset {
     durations: Option<Arc<Durations>>,
 }
 
+/// Some pieces on their way into a dataset.
+struct Fitted {
+    clips: Vec<u32>,
+    starts: HashMap<u32, [u32; 2]>,
+    lengths: Lengths,
+    report: FitReport,
+}
+
+impl Fitted {
+    fn new(clips: usize, limits: &ClipLimits) -> Self {
+        let (lengths, report) = (Lengths::new(clips, limits.speed), FitReport::new(limits));
+        Fitted { clips: Vec::with_capacity(clips), starts: HashMap::new(), lengths, report }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        if (piece.frames.start, piece.tokens.start) != (0, 1) {
+            self.starts.insert(self.clips.len() as u32, [piece.frames.start, piece.tokens.start]);
+        }
+        self.clips.push(piece.clip);
+        self.lengths.push(piece.length());
+    }
+
+    fn append(&mut self, other: Fitted) {
+        let first = self.clips.len() as u32;
+        self.starts.extend(other.starts.into_iter().map(|(piece, start)| (first + piece, start)));
+        self.clips.extend(other.clips);
+        self.lengths.append(other.lengths);
+        self.report.merge(other.report);
+    }
+}
+
 /// A clip that cannot be used, by its index in the cache.
 pub(super) struct BadClip {
     pub clip: usize,
     pub failure: Failure,
-}
-
-/// What a clip takes of a batch at its slowest.
-fn room(length: Length, speed: f64) -> Length {
-    Length { frames: (length.frames as f64 / (1.0 - speed)).ceil() as usize, ..length }
 }
 
 /// Frames that a clip is spoken in this time: a draw between its fastest and its slowest, and one for each token at
@@ -83,40 +115,92 @@ impl Dataset {
     /// Only long clips that are to be cut have their sound read here.
     pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &ClipLimits) -> Result<(Self, FitReport), cache::Error> {
         let breaks = tokenizer.breaks();
-        let (mut pieces, mut fitting) = (Vec::new(), FitReport::new(limits));
-        for clip in 0..cache.len() {
-            pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
-        }
+        let some = |clips: &mut dyn Iterator<Item = (usize, ClipLength)>| {
+            let mut fitted = Fitted::new(0, limits);
+            for (clip, length) in clips {
+                fit(&cache, clip, length, &breaks, &mut fitted)?;
+            }
+            Ok(fitted)
+        };
+        let (mut all, mut failed) = (Fitted::new(cache.len(), limits), None);
+        cache.lengths(some, |fitted| match fitted {
+            Ok(fitted) => all.append(fitted),
+            Err(error) => failed = failed.take().or(Some(error)),
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        let Fitted { mut clips, starts, mut lengths, report } = all;
+        (clips.shrink_to_fit(), lengths.shrink());
         let dataset = Dataset {
-            lengths: pieces.iter().map(|piece| room(piece.length(), limits.speed)).collect(),
-            pieces,
+            order: Order::new(clips.len()),
+            clips,
+            starts,
+            lengths,
             cache,
             languages: tokenizer.languages().to_vec(),
             speed: limits.speed,
             durations: None,
         };
-        Ok((dataset, fitting))
+        Ok((dataset, report))
     }
 
     /// What each clip takes of a batch; more than its own length where it may be spoken slower.
-    pub fn lengths(&self) -> &[Length] {
+    pub fn lengths(&self) -> &Lengths {
         &self.lengths
+    }
+
+    /// Chunks that every epoch is planned in.
+    pub fn chunks(&self) -> u64 {
+        self.order.chunks()
+    }
+
+    /// The batches of one chunk of an epoch.
+    pub fn plan(&self, budget: &Budget, seed: u64, epoch: u64, chunk: u64) -> ChunkPlan {
+        let (clips, mut rng) = self.order.chunk(seed, epoch, chunk);
+        pack(clips, &self.lengths, budget, &mut rng)
+    }
+
+    /// Batches of an epoch: those of the first chunk, and as many for the clips of the others. Epochs differ by a few.
+    pub fn batches(&self, budget: &Budget, seed: u64) -> usize {
+        let first = self.plan(budget, seed, 0, 0);
+        let clips: usize = first.iter().map(<[u32]>::len).sum();
+        (first.len() * self.lengths.len()).div_ceil(clips.max(1))
+    }
+
+    /// Epoch and chunk behind another.
+    pub(super) fn after(&self, epoch: u64, chunk: u64) -> (u64, u64) {
+        if chunk + 1 < self.chunks() { (epoch, chunk + 1) } else { (epoch + 1, 0) }
     }
 
     /// Tells two sets apart that differ in a recording, a text or a cut.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = Xxh3::new();
-        self.segments().for_each(|(_, segment)| segment.hash(&mut hash));
+        let (mut hash, (content, rows)) = (Xxh3::new(), self.cache.content());
+        content.hash(&mut hash);
+        for piece in 0..self.clips.len() {
+            let Piece { clip, frames, tokens } = self.piece(piece);
+            (rows[clip as usize], frames, tokens).hash(&mut hash);
+        }
         hash.finish()
     }
 
     /// Name of each clip, and what it is by its contents.
     pub fn segments(&self) -> impl Iterator<Item = (&str, ClipSegment)> {
-        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.segment(piece)))
+        (0..self.clips.len()).map(|piece| self.segment_of(piece))
+    }
+
+    /// Name of a clip, and what it is by its contents.
+    pub fn segment_of(&self, piece: usize) -> (&str, ClipSegment) {
+        let piece = self.piece(piece);
+        (self.cache.source(piece.clip as usize).0, self.segment(&piece))
     }
 
     fn segment(&self, piece: &Piece) -> ClipSegment {
         self.cache.segment(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    }
+
+    fn piece(&self, index: usize) -> Piece {
+        let Length { frames, tokens } = self.lengths.own(index);
+        let [frame, token] = self.starts.get(&(index as u32)).copied().unwrap_or([0, 1]).map(|start| start as usize);
+        Piece::new(self.clips[index] as usize, frame..frame + frames, token..token + tokens - 1)
     }
 
     /// From now on batches hold the token of every frame. `durations` has those of all clips.
@@ -144,7 +228,7 @@ impl Dataset {
     /// out to be damaged.
     pub fn batch(
         &self,
-        clips: &[usize],
+        clips: &[u32],
         layout: &BlockLayout,
         mut block: Box<dyn Block>,
         draw: [u64; 3],
@@ -160,7 +244,7 @@ impl Dataset {
     /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
     pub(super) fn lay(
         &self,
-        clips: &[usize],
+        clips: &[u32],
         layout: &BlockLayout,
         bytes: &mut [u8],
         draw: [u64; 3],
@@ -168,8 +252,8 @@ impl Dataset {
         hook: &Hook,
     ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
         hook.at(Moment::LayBatch(draw));
-        let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
-        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
+        let pieces: Vec<Piece> = clips.iter().map(|&clip| self.piece(clip as usize)).collect();
+        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths.get(clip as usize)).collect();
         let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
         for (index, (piece, span)) in pieces.iter().zip(&mut frame_spans).enumerate() {
             span.len =
@@ -232,38 +316,48 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// What the limits leave of a clip: all of it, pieces, or nothing.
-fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> Result<Vec<Piece>, cache::Error> {
-    let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
-    let is_long = fitting.add(length.frames, cache.characters(clip));
-    if !is_long && length.frames >= length.tokens {
-        return Ok(vec![Piece::new(clip, 0..length.frames, 1..length.tokens)]);
+fn fit(
+    cache: &Cache,
+    clip: usize,
+    length: ClipLength,
+    breaks: &[i32],
+    fitted: &mut Fitted,
+) -> Result<(), cache::Error> {
+    let ClipLength { frames, tokens, characters } = length;
+    let is_long = fitted.report.add(frames, characters);
+    if !is_long && frames >= tokens {
+        fitted.push(Piece::new(clip, 0..frames, 1..tokens));
+        return Ok(());
     }
-    let cut = is_long && fitting.limits.long_clips != LongClips::Refuse;
-    let pieces = if cut { pieces(cache, clip, breaks, &fitting.limits)? } else { None };
+    let limits = fitted.report.limits;
+    let cut = is_long && limits.long_clips != LongClips::Refuse;
+    let pieces = if cut { pieces(cache, clip, length, breaks, &limits)? } else { None };
     let Some(mut pieces) = pieces else {
-        fitting.refuse(is_long);
-        return Ok(Vec::new());
+        fitted.report.refuse(is_long);
+        return Ok(());
     };
-    if fitting.limits.long_clips == LongClips::Crop {
+    if limits.long_clips == LongClips::Crop {
         pieces.truncate(1);
-        fitting.cropped += 1;
+        fitted.report.cropped += 1;
     } else {
-        fitting.split += 1;
-        fitting.pieces += pieces.len();
+        fitted.report.split += 1;
+        fitted.report.pieces += pieces.len();
     }
-    Ok(pieces)
+    pieces.into_iter().for_each(|piece| fitted.push(piece));
+    Ok(())
 }
 
 fn pieces(
     cache: &Cache,
     index: usize,
+    length: ClipLength,
     breaks: &[i32],
     limits: &ClipLimits,
 ) -> Result<Option<Vec<Piece>>, cache::Error> {
     let clip = cache.clip(index)?;
-    let levels = levels(clip.sound, cache.frames(index), cache.values_per_frame());
+    let levels = levels(clip.sound.as_audio(), length.frames, cache.values_per_frame());
     // Nothing tells which characters a token stands for, so a piece has its share of them. The tag is said by all.
-    let tokens = 1 + (clip.tokens.len() - 1) * limits.max_characters / cache.characters(index).max(1);
+    let tokens = 1 + (clip.tokens.len() - 1) * limits.max_characters / length.characters.max(1);
     let max = Length { frames: limits.max_frames, tokens: tokens.max(2) };
     Ok(LongClip { levels, tokens: clip.tokens, breaks, max }.pieces(index))
 }

@@ -10,7 +10,7 @@ use super::dataset::{Dataset, message};
 use super::error::Error;
 use super::layout::{Budget, Span};
 use super::plans::Plans;
-use super::position::Position;
+use super::position::{self, Position};
 use super::turns::{Share, Turns};
 use super::window::Window;
 use crate::cache::Failure;
@@ -148,7 +148,7 @@ impl Loader {
             hook,
             turns: Turns::new(share, from.batch, &from.ahead),
             is_shared: share.ranks > 1,
-            plans: Mutex::new(Plans::new(seed, from.epoch)),
+            plans: Mutex::new(Plans::new(seed, from.epoch, from.chunk)),
             queue: Queue::new(state),
             busy_ns: AtomicU64::new(0),
         };
@@ -372,15 +372,15 @@ impl Shared {
         let mut plans = self.plans();
         *locked += asked.elapsed();
         self.hook.at(Moment::PlanLocked);
-        let (epoch, batch, plan) = plans.locate(number, &self.dataset, &self.layout.budget);
+        let (planned, batch) = plans.locate(number, &self.dataset, &self.layout.budget);
         drop(plans);
         self.hook.at(Moment::PlanReleased);
         loop {
             let asked = Instant::now();
             let spoilt = self.queue.update(|state| state.spoilt.clone());
             *locked += asked.elapsed();
-            let draw = [self.seed, epoch, batch];
-            let clips = &plan[batch as usize];
+            let draw = [self.seed, planned.epoch, position::number(planned.chunk, batch)];
+            let clips = planned.clips(batch);
             match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.hook) {
                 Ok(spans) => return spans,
                 Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
@@ -402,8 +402,11 @@ impl Shared {
     }
 
     fn batch_failure(&self, number: u64, reason: &str) -> Failure {
-        let (epoch, batch, _) = self.plans().locate(number, &self.dataset, &self.layout.budget);
-        let id = format!("batch {batch} of epoch {epoch}");
+        let (planned, batch) = self.plans().locate(number, &self.dataset, &self.layout.budget);
+        let id = match planned.chunk {
+            0 => format!("batch {batch} of epoch {}", planned.epoch),
+            chunk => format!("batch {batch} of chunk {chunk} of epoch {}", planned.epoch),
+        };
         Failure { path: id.clone().into(), id, reason: format!("panic: {reason}") }
     }
 

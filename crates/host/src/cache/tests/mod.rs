@@ -78,9 +78,9 @@ impl Case {
     }
 }
 
-fn pcm(cache: &Cache, index: usize) -> &[i16] {
-    let ClipAudio::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
-    samples
+fn pcm(cache: &Cache, index: usize) -> Vec<i16> {
+    let ClipSound::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
+    samples.to_vec()
 }
 
 fn id(cache: &Cache, index: usize) -> &str {
@@ -122,7 +122,8 @@ fn builds_once_and_opens_after() {
     let clip = cache.clip(3).unwrap();
     assert_eq!((clip.id, clip.speaker, clip.language), ("clip3", "anna", "en"));
     assert_eq!(clip.tokens, case.tokens("aaaa"));
-    assert_eq!((cache.samples(3), cache.frames(3), cache.tokens(3)), (1648, 1648 / 256 + 1, clip.tokens.len()));
+    let length = ClipLength { frames: 1648 / 256 + 1, tokens: clip.tokens.len(), characters: 4 };
+    assert_eq!(cache.length(3), length);
     // A sine of amplitude 0.5: its samples are known.
     let expected = |n: usize| (0.5 * (TAU * 230.0 * n as f32 / RATE_HZ as f32).sin() * 32767.0).round();
     let samples = pcm(&cache, 3);
@@ -152,11 +153,11 @@ fn mel_frames_are_those_of_the_extractor() {
     let wave = audio::decode(&case.utterances[1].audio).unwrap();
     let mut work = audio::mel::MelScratch::default();
     let expected = extractor.log_mel(&wave.samples, &mut work);
-    let ClipAudio::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
-    assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
+    let ClipSound::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
+    assert_eq!((frames.len(), cache.values_per_frame()), (cache.length(1).frames * 20, 20));
     // Half precision has 11 bits: half a thousandth of the value.
     assert!(frames.iter().zip(expected).all(|(ours, exact)| (ours.to_f32() - exact).abs() <= exact.abs() / 1024.0));
-    assert_eq!(report.bytes as usize, (cache.frames(0) + cache.frames(1)) * 20 * 2 + 4 * (2 + 3));
+    assert_eq!(report.bytes as usize, (cache.length(0).frames + cache.length(1).frames) * 20 * 2 + 4 * (2 + 3));
     assert_eq!(case.counts(), (0, 0, 2, 0));
 }
 
@@ -240,13 +241,28 @@ fn the_same_recording_under_two_names_is_kept_once() {
     assert!(fs::metadata(&case.shards()[0]).unwrap().len() < 2 * 3200 + 4096);
 }
 
+/// The rows that a table keeps for training and validation are those that the split of a corpus gives, whatever failed.
 #[test]
-fn a_part_is_the_same_clips() {
-    let case = Case::new(5);
+fn parts_are_those_of_the_corpus() {
+    let mut case = Case::new(40);
+    fs::write(&case.utterances[7].audio, b"RIFF").unwrap();
+    case.config.data.max_failures = MaxFailures::Clips(1);
     let (cache, _) = case.run().unwrap();
-    let part = cache.part(&[case.utterances[4].clone(), case.utterances[1].clone()]);
-    assert_eq!((part.len(), id(&part, 0), id(&part, 1)), (2, "clip1", "clip4"));
-    assert_eq!((part.samples(1), pcm(&part, 1)), (cache.samples(4), pcm(&cache, 4)));
+    let ids = |cache: &Cache| (0..cache.len()).map(|index| id(cache, index).to_owned()).collect::<Vec<_>>();
+    let all_of = |part: Vec<Utterance>| {
+        part.into_iter().map(|utterance| utterance.id).filter(|id| id != "clip7").collect::<Vec<_>>()
+    };
+    for (train, val) in [(0.9, 0.1), (1.0, 0.0), (0.5, 0.3), (0.01, 0.01), (0.2, 0.8)] {
+        (case.config.data.train_split, case.config.data.val_split) = (train, val);
+        let corpus = crate::corpus::Corpus { utterances: case.utterances.clone(), ..Default::default() };
+        let (expected, held_out) = crate::dataset::parts(corpus, &case.config.data);
+        let (training, validation) = cache.parts(None, &case.config.data).unwrap();
+        assert_eq!((ids(&training), ids(&validation)), (all_of(expected), all_of(held_out)), "{train} {val}");
+    }
+    let (training, validation) = cache.parts(Some(30), &case.config.data).unwrap();
+    assert_eq!((training.len(), validation.len(), id(&validation, 0)), (29, 10, "clip30"));
+    assert_eq!(pcm(&validation, 1), pcm(&cache, 30));
+    assert_eq!((cache.before(Some(30)).len(), cache.before(None).len()), (29, 39));
 }
 
 #[test]
@@ -276,7 +292,7 @@ fn damaged_shards_are_found_and_rebuilt() {
 fn rot_is_found_at_first_use_and_mended_by_the_next_run() {
     let case = Case::new(4).workers(1);
     let (first, _) = case.run().unwrap();
-    let truth = pcm(&first, 2).to_vec();
+    let truth = pcm(&first, 2);
     drop(first);
     let (cache, _) = case.run().unwrap();
     let [shard] = &case.shards()[..] else { panic!("one shard") };
@@ -288,7 +304,7 @@ fn rot_is_found_at_first_use_and_mended_by_the_next_run() {
     assert!(error.contains("shard-") && error.contains("is not as it was written"), "{error}");
     assert!(!shard.exists());
     let (cache, report) = case.run().unwrap();
-    assert_eq!((counts(&report), pcm(&cache, 2)), ((4, 0, 0, 0), &*truth));
+    assert_eq!((counts(&report), pcm(&cache, 2)), ((4, 0, 0, 0), truth));
 
     let [table] = &case.tables()[..] else { panic!("one table") };
     let bytes = fs::read(table).unwrap();
