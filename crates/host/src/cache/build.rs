@@ -6,7 +6,7 @@ use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
 use super::make::{BuiltClip, ClipBuilder};
 use super::settings::{AudioForm, FeatureSettings};
-use super::table::{self, TableEntry};
+use super::table::{self, TableEntry, TableKind};
 use super::table_writer::TableWriter;
 use super::writer::{FinishedShard, Writer};
 use super::{BuildSeconds, Error, Failure, Progress};
@@ -29,6 +29,7 @@ const AHEAD_PER_WORKER: usize = 16;
 const WAITING_BYTES: usize = 64 << 20;
 
 /// Everything that decides what is built.
+#[derive(Clone)]
 pub(super) struct BuildJob<'a> {
     pub utterances: &'a [Utterance],
     pub tokenizer: &'a Tokenizer,
@@ -42,6 +43,8 @@ pub(super) struct BuildJob<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
+    /// Hash of the utterances of the whole corpus, where these are a part of it that other machines do not work on.
+    pub whole: Option<String>,
     /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
     /// Shards that are mapped when the cache is opened; of more, each is when it is first used.
@@ -53,7 +56,12 @@ pub(super) struct BuildJob<'a> {
 
 impl BuildJob<'_> {
     pub(super) fn identity(&self) -> Identity {
-        Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base)
+        self.named(Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base))
+    }
+
+    /// The identity of utterances of this job, as its tables carry it.
+    fn named(&self, identity: Identity) -> Identity {
+        if self.whole.is_some() { identity.of_part() } else { identity }
     }
 }
 
@@ -109,13 +117,15 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerp
         base: &job.base,
         language: job.language,
         form: job.form,
+        whole: job.whole.as_ref(),
         tokenizer: fingerprint,
         shards: &folder.shards,
         places: &folder.places,
     };
     writer.write(&job.dir)?;
+    let is_corpus = |path: &&PathBuf| table::claimed(path).is_some_and(|(kind, ..)| kind == TableKind::Corpus);
     let tables = folder::tables(&job.dir)?;
-    for old in tables.iter().rev().skip(table::KEPT) {
+    for old in tables.iter().filter(is_corpus).rev().skip(table::KEPT) {
         let _ = std::fs::remove_file(old);
     }
     Ok(())

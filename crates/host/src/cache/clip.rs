@@ -121,7 +121,11 @@ impl Cache {
     /// The clips in front of a row: of a corpus that brings its own validation part, those to train on.
     pub fn before(&self, row: Option<usize>) -> Self {
         let end = row.map_or(self.len(), |row| self.rows.partition_point(|&at| (at as usize) < row));
-        if end == self.len() { self.clone() } else { Cache { rows: Arc::new(self.rows[..end].to_vec()), ..self.clone() } }
+        if end == self.len() {
+            self.clone()
+        } else {
+            Cache { rows: Arc::new(self.rows[..end].to_vec()), ..self.clone() }
+        }
     }
 
     /// Utterances whose fraction is no lower, and the lowest of those.
@@ -252,6 +256,13 @@ impl Cache {
             Some(Failure { id: table.id(row).to_owned(), path: table.audio(row).to_owned(), reason })
         };
         (0..table.len()).filter(|&row| table.has(row)).filter_map(failure).collect()
+    }
+
+    /// The shard that its table names last.
+    #[cfg(test)]
+    pub(super) fn last_shard(&self) -> super::digest::Digest {
+        let (name, _) = self.files.table.about.shards.last().unwrap();
+        super::shard::claimed(Path::new(name)).unwrap()
     }
 
     /// Samples, values of sound and tokens of the whole corpus.

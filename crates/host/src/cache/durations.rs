@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub(super) const TEMPORARY: &str = "durations.tmp";
+pub(super) const TEMPORARY: &str = "durations";
 /// Raised when older programs could not read what newer ones write.
 const FORMAT: u32 = 1;
 /// Files of durations that are kept: as many as tables of corpora.
@@ -217,7 +217,7 @@ pub fn write(
     let hop_samples = config.model.hop_length as usize;
     let about = DurationsMetadata { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
     let _lock = folder::lock(&dir, &|_: Progress| (), stop)?;
-    let temporary = dir.join(TEMPORARY);
+    let temporary = folder::temporary(&dir.join(TEMPORARY));
     try_write(&dir, &temporary, &about, aligned).map_err(|error| {
         let _ = fs::remove_file(&temporary);
         Error::arrow(&temporary, error)

@@ -4,6 +4,7 @@
 //! <cache dir>/<settings>/shard-<digest of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
 //!                        corpus-<its hash>-<digest>.arrow    id, tokens, speaker, language, source, shard, offset, ...
 //!                        durations-<what>-<digest>.arrow     frames of every token, as a voice found them
+//!                        part-<its hash>-<digest>.arrow      the same for a part that one of several machines made
 //!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
 //!                        outdated                            a run met a recording that has changed: look at all
@@ -27,10 +28,12 @@ mod features;
 mod file_stat;
 mod folder;
 mod identity;
+mod known_corpus;
 mod make;
 mod map;
 mod output;
 mod packed;
+mod remembered;
 mod settings;
 mod shard;
 pub mod store;
@@ -45,15 +48,18 @@ pub use clip::{Cache, Clip, ClipLength};
 pub(crate) use error::list;
 pub use error::{Error, Failure};
 pub use features::{ClipAudio, ClipAudioBuf, ClipSound};
+pub use known_corpus::{CorpusKey, KnownCorpus};
 pub use settings::{FeatureSettings, MelSettings};
 pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
+use crate::ranks::Part;
 use crate::simulate::Hook;
 use crate::text::Tokenizer;
 use build::{BuildCounts, BuildJob};
 use folder::Folder;
+use identity::Identity;
 use serde::Serialize;
 use settings::AudioForm;
 use std::fs;
@@ -141,6 +147,24 @@ pub fn prepare(
     with_job(usize::MAX, utterances, tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
 }
 
+/// Builds one of several parts of a corpus, whatever other machines do with the others, and says what it built. `prepare`
+/// then makes one table of all, without reading a recording. What is done twice, by whomever, comes out the same.
+pub fn prepare_part(
+    utterances: &[Utterance],
+    part: Part,
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<CacheReport, Error> {
+    let own = &utterances[part.range(utterances.len())];
+    let build = |job: &BuildJob| {
+        let whole = BuildJob { utterances, ..job.clone() }.identity().hex().to_owned();
+        build_missing(&BuildJob { whole: Some(whole), ..job.clone() }).map(|(_, report)| report)
+    };
+    with_job(usize::MAX, own, tokenizer, config, (progress, stop, &Hook::NONE), build)?
+}
+
 /// What there is already, where all of it is there. Builds nothing.
 pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<CacheReport> {
     let (progress, stop) = (|_| (), AtomicBool::new(false));
@@ -151,6 +175,19 @@ pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) ->
     let (_, report) =
         with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
     Some(report)
+}
+
+/// The cache of a corpus that was opened before and has not changed, where all of it is there. Builds nothing, and reads
+/// nothing of the corpus but some stats of recordings.
+pub fn open_known(known: &KnownCorpus, config: &Config) -> Result<Option<(Cache, CacheReport)>, Error> {
+    let (progress, stop) = (|_| (), AtomicBool::new(false));
+    let look = |job: &BuildJob| {
+        let is_current = |cache: &Cache| !job.dir.join(clip::OUTDATED).exists() && cache.is_current(job.looked_at);
+        let cache = Cache::open(job, &Identity::known(&known.identity)).filter(is_current);
+        let job = BuildJob { max_failures: config.data.max_failures.of(known.utterances), ..job.clone() };
+        cache.map(|cache| report(&job, cache, BuildCounts::default(), 0)).transpose()
+    };
+    with_job(LOOKED_AT, &[], &known.tokenizer, config, (&progress, &stop, &Hook::NONE), look)?
 }
 
 /// Who watches a build, who ends it, and what is called at its moments.
@@ -176,6 +213,7 @@ fn with_job<T>(
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
         workers: data.reading_workers(),
         max_failures: data.max_failures.of(utterances.len()),
+        whole: None,
         looked_at,
         mapped_at_once: if data.enable_caching { MAPPED_AT_ONCE } else { usize::MAX },
         progress,
@@ -219,17 +257,24 @@ fn build_missing(job: &BuildJob) -> Result<(Cache, CacheReport), Error> {
         return report(job, cache, BuildCounts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.
-    let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
+    let is_part = job.whole.is_some();
+    let _lock = match is_part {
+        true => folder::lock_part(&job.dir, &corpus, job.progress, job.stop)?.into(),
+        false => vec![folder::lock(&job.dir, job.progress, job.stop)?],
+    };
     if let Some(cache) = open().filter(is_current) {
         return report(job, cache, BuildCounts::default(), 0);
     }
     store::describe(&job.dir, job.settings)?;
-    let mut folder = Folder::scan(&job.dir, job.form, job.progress)?;
+    let mut folder = Folder::scan(&job.dir, job.form, is_part, job.progress)?;
     let counts = build::run(job, &mut folder)?;
     // Every recording was looked at.
     let _ = fs::remove_file(outdated);
     let cache = open().ok_or_else(|| Error::Unreadable { path: job.dir.clone() })?;
     cache.trust();
+    if !is_part {
+        folder::remove_parts(&job.dir, &corpus);
+    }
     report(job, cache, counts, folder.damaged)
 }
 

@@ -111,6 +111,9 @@ pub(super) struct TableMetadata {
     pub tokenizer: String,
     /// The folder that holds all recordings.
     pub corpus: String,
+    /// Hash of the utterances of the whole corpus, where this is the table of a part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
     /// Names of shards, and what they looked like.
     pub shards: Vec<(String, [i64; 3])>,
     pub rows: usize,
@@ -130,10 +133,31 @@ pub(super) struct TableMetadata {
     pub pieces: Vec<[u64; 2]>,
 }
 
-/// What a file's name says: which corpus it is the table of, and its digest.
-pub(super) fn claimed(path: &Path) -> Option<(&str, &str)> {
-    let name = path.file_name()?.to_str()?.strip_prefix("corpus-")?.strip_suffix(".arrow")?;
-    name.split_once('-').filter(|(identity, digest)| (identity.len(), digest.len()) == (32, 32))
+/// What a table is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TableKind {
+    Corpus,
+    /// What one of several machines made of its part of a corpus.
+    Part,
+}
+
+impl TableKind {
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            TableKind::Corpus => "corpus-",
+            TableKind::Part => "part-",
+        }
+    }
+}
+
+/// What a file's name says: what it is the table of, the hash of its utterances, and its digest.
+pub(super) fn claimed(path: &Path) -> Option<(TableKind, &str, &str)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".arrow")?;
+    let of_kind = |kind: TableKind| {
+        let (identity, digest) = name.strip_prefix(kind.prefix())?.split_once('-')?;
+        ((identity.len(), digest.len()) == (32, 32)).then_some((kind, identity, digest))
+    };
+    [TableKind::Corpus, TableKind::Part].into_iter().find_map(of_kind)
 }
 
 impl CorpusTable {
@@ -147,7 +171,7 @@ impl CorpusTable {
 
     /// None when the file is not what its name says, or is of another make. Reads its end alone.
     pub(super) fn open(path: &Path) -> Option<Self> {
-        let (_, claimed) = claimed(path)?;
+        let (_, _, claimed) = claimed(path)?;
         let (_, mapped) = map::open(path).ok()?;
         let footer = Footer::read(&mapped).ok()?;
         let about = footer.metadata.get(ABOUT)?;

@@ -3,6 +3,7 @@
 use super::Error;
 use super::digest::{self, Digest, Hasher};
 use super::file_stat::FileStat;
+use super::folder;
 use super::identity::{Identity, language_of, text_key};
 use super::output::Output;
 use super::packed::Packed;
@@ -11,8 +12,8 @@ use super::shard::{Shard, ShardLocation};
 use super::table::{self, ReadyClip, TableEntry, TableMetadata, TokenizedText};
 use crate::corpus::{self, Utterance};
 use arrow_array::{
-    ArrayRef, BinaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    StringArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
@@ -23,8 +24,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const TEMPORARY: &str = "corpus.tmp";
-
 /// Everything a table is made of.
 pub(super) struct TableWriter<'a> {
     pub utterances: &'a [&'a Utterance],
@@ -33,6 +32,7 @@ pub(super) struct TableWriter<'a> {
     pub base: &'a Path,
     pub language: &'a str,
     pub form: AudioForm,
+    pub whole: Option<&'a String>,
     pub tokenizer: &'a str,
     pub shards: &'a [Shard],
     pub places: &'a HashMap<Digest, ShardLocation>,
@@ -40,7 +40,7 @@ pub(super) struct TableWriter<'a> {
 
 impl TableWriter<'_> {
     pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
-        let temporary = dir.join(TEMPORARY);
+        let temporary = folder::temporary(&dir.join("corpus"));
         self.try_write(dir, &temporary).map_err(|error| {
             let _ = fs::remove_file(&temporary);
             Error::arrow(&temporary, error)
@@ -77,6 +77,7 @@ impl TableWriter<'_> {
         writer.finish()?;
         writer.into_inner()?.finish()?;
         let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
+        let identity = if self.whole.is_some() { identity.of_part() } else { identity };
         let path = dir.join(identity.file_name(Digest::of(about.as_bytes())));
         fs::rename(temporary, &path)?;
         // What the table said before is no longer so.
@@ -159,6 +160,7 @@ impl TableWriter<'_> {
         let about = TableMetadata {
             format: table::FORMAT,
             tokenizer: self.tokenizer.to_owned(),
+            whole: self.whole.cloned(),
             corpus: self.common_folder().to_string_lossy().into_owned(),
             shards,
             rows: self.entries.len(),

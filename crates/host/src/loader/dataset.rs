@@ -143,6 +143,12 @@ impl Dataset {
         Ok((dataset, report))
     }
 
+    /// The same clips, planned in chunks of so many at most.
+    #[cfg(test)]
+    pub(super) fn in_chunks(self, most: usize) -> Self {
+        Dataset { order: Order::in_chunks(self.lengths.len(), most), ..self }
+    }
+
     /// What each clip takes of a batch; more than its own length where it may be spoken slower.
     pub fn lengths(&self) -> &Lengths {
         &self.lengths

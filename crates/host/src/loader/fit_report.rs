@@ -204,6 +204,10 @@ mod tests {
     fn a_limit_that_keeps_most_is_not_to_be_raised() {
         let report = report((0..1000).map(|clip| (if clip == 7 { 801 } else { 10 }, 10)));
         assert_eq!(report.to_string(), "1 of 1000 clips left out: 1 above max_mel_frames 800");
-        assert_eq!(LimitUse::of("max_text_length", 5, &Counts::default()).keeps_most, 5, "nothing is above a limit of nothing");
+        assert_eq!(
+            LimitUse::of("max_text_length", 5, &Counts::default()).keeps_most,
+            5,
+            "nothing is above a limit of nothing"
+        );
     }
 }

@@ -17,6 +17,12 @@ impl Order {
         Order { clips, most: CHUNK_CLIPS }
     }
 
+    /// In chunks of so many clips at most.
+    #[cfg(test)]
+    pub fn in_chunks(clips: usize, most: usize) -> Self {
+        Order { clips, most }
+    }
+
     /// Chunks of every epoch.
     pub fn chunks(&self) -> u64 {
         self.clips.div_ceil(self.most).max(1) as u64
@@ -43,7 +49,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_clip_is_in_one_chunk_of_an_epoch(clips in 1usize..3000, most in 1usize..500, seed: u64, epoch: u64) {
-            let order = Order { clips, most };
+            let order = Order::in_chunks(clips, most);
             let mut seen = Vec::new();
             for chunk in 0..order.chunks() {
                 let (some, _) = order.chunk(seed, epoch, chunk);
@@ -57,7 +63,7 @@ mod tests {
 
     #[test]
     fn chunks_depend_on_seed_and_epoch() {
-        let order = Order { clips: 1000, most: 100 };
+        let order = Order::in_chunks(1000, 100);
         let clips = |seed, epoch, chunk| order.chunk(seed, epoch, chunk).0;
         assert_eq!(clips(1, 2, 3), clips(1, 2, 3));
         assert!(clips(1, 2, 3) != clips(2, 2, 3) && clips(1, 2, 3) != clips(1, 3, 3));

@@ -121,6 +121,7 @@ fn fill(clips: &[u32], lengths: &Lengths, budget: &Budget) -> Vec<Bin> {
 #[cfg(test)]
 mod tests {
     use super::super::layout::GAP;
+    use super::super::order::Order;
     use super::*;
     use crate::rng::Rng;
     use proptest::prelude::*;
@@ -138,6 +139,25 @@ mod tests {
 
     fn plan(lengths: &Lengths, budget: &Budget, seed: u64, epoch: u64) -> ChunkPlan {
         pack((0..lengths.len() as u32).collect(), lengths, budget, &mut Rng::new(&[seed, epoch]))
+    }
+
+    /// Truth: what this program planned before it planned in chunks. A run that was begun then goes on exactly.
+    #[test]
+    fn a_corpus_of_one_chunk_has_the_order_that_it_always_had() {
+        let lengths = speech_like(5000);
+        let budget = Budget::packed(&lengths, 16);
+        for (seed, epoch, known) in [(0, 0, 0xad4a_765f_f51e_bda5), (1, 3, 0xe517_7019_1bc1_f3c7)] {
+            let (clips, mut rng) = Order::new(lengths.len()).chunk(seed, epoch, 0);
+            let batches = pack(clips, &lengths, &budget, &mut rng);
+            let numbers = batches
+                .iter()
+                .flat_map(|batch| [batch.len() as u64].into_iter().chain(batch.iter().map(|&clip| u64::from(clip))));
+            // FNV-1a, 64 bits.
+            let hash = numbers
+                .flat_map(u64::to_le_bytes)
+                .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+            assert_eq!((batches.len(), hash), (315, known));
+        }
     }
 
     #[test]

@@ -71,6 +71,14 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     (dir, Arc::new(dataset))
 }
 
+/// The same clips in chunks of five, so that an epoch is planned in three pieces.
+fn chunked() -> (tempfile::TempDir, Arc<Dataset>) {
+    let (dir, dataset) = dataset();
+    let dataset = Arc::into_inner(dataset).unwrap().in_chunks(5);
+    assert_eq!(dataset.chunks(), 3);
+    (dir, Arc::new(dataset))
+}
+
 fn options(workers: usize) -> LoaderOptions {
     LoaderOptions {
         seed: 9,
@@ -200,15 +208,44 @@ fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
     }
 }
 
+/// A run goes on from any batch as if it had not been stopped, across chunks and epochs, and every epoch has every clip
+/// once.
+#[test]
+fn chunks_of_an_epoch_are_resumed_at_any_batch() {
+    let (_dir, dataset) = chunked();
+    let budget = Budget::packed(dataset.lengths(), 3);
+    for epoch in 0..3 {
+        let plans: Vec<_> = (0..3).map(|chunk| dataset.plan(&budget, 9, epoch, chunk)).collect();
+        let mut clips: Vec<u32> = plans.iter().flat_map(|plan| plan.iter().flatten()).copied().collect();
+        clips.sort_unstable();
+        assert!(clips.into_iter().eq(0..CLIPS as u32), "epoch {epoch}");
+    }
+    let (expected, loader) = (straight(&dataset, 30), start(&dataset, options(2)));
+    let mut seen = std::collections::BTreeSet::new();
+    for stop in 1..20 {
+        let position = take(&loader).1;
+        seen.insert((position.epoch, position.chunk));
+        let stored = serde_json::from_str(&serde_json::to_string(&position).unwrap()).unwrap();
+        let resumed = start(&dataset, LoaderOptions { from: stored, ..options(1) });
+        assert!((stop..stop + 8).all(|at| bytes(&resumed) == expected[at]), "from {position:?}");
+    }
+    assert!(seen.len() > 4, "several chunks and epochs: {seen:?}");
+}
+
 /// Two ranks, then three, then one: together they take what one rank takes, and a position is good for any number.
 #[test]
 fn ranks_take_turns_and_go_on_in_other_numbers() {
-    let (_dir, dataset) = dataset();
-    let expected = straight(&dataset, 30);
+    for (_dir, dataset) in [dataset(), chunked()] {
+        ranks_take_turns(&dataset);
+    }
+}
+
+fn ranks_take_turns(dataset: &Arc<Dataset>) {
+    let expected = straight(dataset, 30);
     let (mut from, mut next) = (Position::default(), 0);
     for (ranks, turns) in [(2, 4), (3, 5), (1, 3)] {
         let share = |rank| LoaderOptions { share: Share { rank, ranks }, from: from.clone(), ..options(1 + rank) };
-        let loaders: Vec<Loader> = (0..ranks).map(|rank| start(&dataset, share(rank))).collect();
+        let loaders: Vec<Loader> = (0..ranks).map(|rank| start(dataset, share(rank))).collect();
         let mut positions = Vec::new();
         for _ in 0..turns {
             positions.clear();

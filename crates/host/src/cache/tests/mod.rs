@@ -4,6 +4,7 @@ mod clearing;
 mod durations;
 mod full;
 mod hostile;
+mod parts;
 mod python;
 
 use super::digest::Digest;
@@ -199,6 +200,36 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     let error = cache.clip(1).unwrap_err().to_string();
     assert!(error.starts_with(&case.utterances[1].audio.display().to_string()), "{error}");
     assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
+}
+
+/// So many shards that they are not all mapped: one is when a clip of it is first used, and what is wrong is found then.
+#[test]
+fn shards_that_were_not_mapped_are_mapped_when_they_are_used() {
+    let mut case = Case::new(3);
+    case.run().unwrap();
+    case.utterances.extend((3..6).map(|index| utterance(case.root.path(), index)));
+    (3..6).for_each(|index| tone(&case.utterances[index].audio, 300.0 + index as f32, 1700));
+    let (whole, _) = case.run().unwrap();
+    let shards = case.shards();
+    assert_eq!(shards.len(), 2);
+    let (progress, stop) = (|_| (), AtomicBool::new(false));
+    let lazily = |job: &BuildJob| build_missing(&BuildJob { mapped_at_once: 1, ..job.clone() });
+    let open = || {
+        with_job(9, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), lazily)
+            .unwrap()
+            .unwrap()
+    };
+    let (cache, report) = open();
+    assert_eq!(counts(&report), (0, 0, 6, 0));
+    assert!((0..6).all(|index| pcm(&cache, index) == pcm(&whole, index)));
+    // One of the two is looked at when the cache is opened. The other goes unnoticed until a clip is asked for.
+    let (cache, _) = open();
+    let gone = shards.iter().position(|shard| shard::claimed(shard) == Some(cache.last_shard())).unwrap();
+    fs::remove_file(&shards[gone]).unwrap();
+    let (cache, _) = open();
+    let failed = (0..6).filter(|&index| cache.clip(index).is_err()).count();
+    assert_eq!(failed, 3);
+    assert_eq!(case.counts(), (3, 0, 3, 0), "the next run makes it again");
 }
 
 /// Clips of many lengths in several batches, as samples and as frames of an odd number of bands.
