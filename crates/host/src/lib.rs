@@ -4,7 +4,7 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine catch_panic → config ranks telemetry simulate → corpus text audio → cache → loader → dataset → tools
+//! error rng machine catch_panic → config ranks telemetry simulate storage → corpus text audio → cache → loader → dataset → tools
 //! ```
 
 pub mod audio;
@@ -19,6 +19,7 @@ pub mod machine;
 pub mod ranks;
 pub mod rng;
 pub mod simulate;
+pub mod storage;
 pub mod telemetry;
 pub mod text;
 pub mod tools;
