@@ -6,7 +6,7 @@ HOST := -p myxtts-host -p myxtts-cli
 BIN := target/release/myxtts   # for what computes with tensors it becomes myxtts-torch, beside it
 DEMO := demo
 
-.PHONY: demo test test-host build setup docs gpu-test bench-frontend
+.PHONY: demo test test-host build setup docs gpu-test bench-frontend bench-corpora
 
 setup:
 	@scripts/setup.sh
@@ -52,3 +52,8 @@ gpu-test: setup
 bench-frontend: build
 	$(CARGO) build $(PROFILE) -p myxtts-host --example frontend
 	@benches/frontend/run.sh
+
+# Opening, planning and memory at 10³ … 10⁷ rows; see docs/cache.md. ROWS="1000 1000000" for fewer.
+bench-corpora:
+	$(CARGO) build $(PROFILE) -p myxtts-host --example corpora
+	@benches/corpora/index.sh target/release/examples/corpora

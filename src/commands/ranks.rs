@@ -37,6 +37,8 @@ const OWN: [&str; 26] = [
     "speaker_pattern",
     "enable_caching",
     "cache_dir",
+    "local_cache",
+    "local_cache_size",
     "num_workers",
     "use_native_loading",
     "prefetch_buffer_size",

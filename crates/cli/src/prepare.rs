@@ -1,6 +1,6 @@
 //! `myxtts prepare`: features of a corpus into the cache.
 
-use crate::flags::{CorpusFlags, Layout};
+use crate::flags::{CacheFlags, CorpusFlags, Layout};
 use crate::{print_line, progress};
 use host::cache::{self, CacheReport};
 use host::config::{CacheContent, Config, MaxFailures, Overrides};
@@ -24,9 +24,8 @@ pub struct Args {
     /// Settings of the run that will use the features
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where features are kept [default: myxtts/features in the user's cache directory]
-    #[arg(long, value_name = "DIR")]
-    cache_dir: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheFlags,
     /// What is kept of the sound [default: pcm]
     #[arg(long, value_name = "CONTENT")]
     cache_content: Option<CacheContent>,
@@ -50,7 +49,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
-    flags.set("data.cache_dir", args.cache_dir.as_ref()).set("data.num_workers", args.num_workers);
+    args.cache.set(&mut flags);
+    flags.set("data.num_workers", args.num_workers);
     args.layout.set(&mut flags);
     flags.set("data.cache_content", args.cache_content).set("data.max_failures", args.max_failures);
     let mut config = Config::resolve(args.config.as_deref(), flags)?;

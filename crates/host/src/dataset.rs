@@ -117,6 +117,7 @@ pub fn prepare(
         let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
         return Err(hinted(format!("no clip is left to train on: {fit}"), hint));
     }
+    train.check_room(data.shuffle_shards)?;
     let durations = match data.durations {
         config::Durations::Search => None,
         config::Durations::Frozen => Some(freeze(config, &tokenizer, [&mut train, &mut validation])?),

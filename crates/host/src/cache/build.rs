@@ -1,9 +1,11 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
+use super::bucket::{self, Bucket};
 use super::digest::Digest;
 use super::features::{Extracted, FeatureExtractor};
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
+use super::local_store;
 use super::make::{BuiltClip, ClipBuilder};
 use super::settings::{AudioForm, FeatureSettings};
 use super::table::{self, TableEntry, TableKind};
@@ -18,7 +20,8 @@ use rayon::prelude::*;
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, scope};
 use std::time::Instant;
@@ -47,6 +50,10 @@ pub(super) struct BuildJob<'a> {
     pub whole: Option<String>,
     /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
+    /// The bucket that the cache lies in, with `dir` in front of it; none where it is that folder.
+    pub bucket: Option<Arc<Bucket>>,
+    /// Bytes of sound after which a shard is complete.
+    pub shard_bytes: usize,
     /// Shards that are mapped when the cache is opened; of more, each is when it is first used.
     pub mapped_at_once: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
@@ -95,7 +102,7 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let made = made.and(output.seal());
     let BuildOutput { entries, shards, counts, .. } = output;
     for shard in shards {
-        folder.add_sealed(shard)?;
+        folder.add_sealed(shard, job.bucket.is_some())?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
     let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
@@ -122,7 +129,12 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerp
         shards: &folder.shards,
         places: &folder.places,
     };
-    writer.write(&job.dir)?;
+    let table = writer.write(&job.dir)?;
+    if let Some(bucket) = &job.bucket {
+        bucket.push(bucket::TABLES, &table)?;
+        let what = |path: &Path| table::claimed(path).map(|(kind, identity, _)| (kind, identity.to_owned()));
+        bucket.forget_tables(|path| what(path) == what(&table) && path != table)?;
+    }
     let is_corpus = |path: &&PathBuf| table::claimed(path).is_some_and(|(kind, ..)| kind == TableKind::Corpus);
     let tables = folder::tables(&job.dir)?;
     for old in tables.iter().filter(is_corpus).rev().skip(table::KEPT) {
@@ -242,7 +254,7 @@ struct BuildOutput<'a> {
 
 impl<'a> BuildOutput<'a> {
     fn new(job: &'a BuildJob, entries: Vec<Option<TableEntry>>, total: usize) -> Self {
-        let writer = Writer::new(&job.dir, job.settings);
+        let writer = Writer::new(&job.dir, job.settings, job.shard_bytes);
         let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
         BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
     }
@@ -266,7 +278,8 @@ impl<'a> BuildOutput<'a> {
         };
         // The same recording under two names is kept once.
         if self.written.insert(*source) {
-            self.shards.extend(self.writer.push(source, &kept)?);
+            let filled = self.writer.push(source, &kept)?;
+            self.publish(filled)?;
         }
         self.counts.built += 1;
         Ok(())
@@ -283,7 +296,17 @@ impl<'a> BuildOutput<'a> {
     }
 
     fn seal(&mut self) -> Result<(), Error> {
-        self.shards.extend(self.writer.seal()?);
+        let last = self.writer.seal()?;
+        self.publish(last)
+    }
+
+    /// Puts a shard into the bucket, where there is one, before anything relies on it.
+    fn publish(&mut self, shard: Option<FinishedShard>) -> Result<(), Error> {
+        if let (Some(bucket), Some(shard)) = (&self.job.bucket, &shard) {
+            bucket.push(bucket::SHARDS, &shard.path)?;
+            local_store::trim(bucket);
+        }
+        self.shards.extend(shard);
         Ok(())
     }
 

@@ -1,16 +1,19 @@
 //! The clips of a corpus, in its order, as slices of mapped files.
 
+use super::bucket;
 use super::build::BuildJob;
 use super::durations::ClipSegment;
 use super::features::ClipSound;
 use super::file_stat::FileStat;
 use super::identity::Identity;
+use super::local_store::LocalStore;
 use super::settings::AudioForm;
-use super::shard::{Shard, ShardLocation};
+use super::shard::{self, Shard, ShardLocation};
 use super::table::{CorpusTable, LengthColumns, PIECE_ROWS};
 use super::{Error, Failure};
 use crate::config::Data;
 use crate::corpus;
+use arrow_buffer::Buffer;
 use rayon::prelude::*;
 use std::fs;
 use std::ops::Range;
@@ -49,34 +52,45 @@ pub struct ClipLength {
     pub tokens: usize,
     /// Of the text, as the corpus has it.
     pub characters: usize,
+    /// Number of the shard that holds its sound.
+    pub shard: u32,
 }
 
 struct Files {
     table: CorpusTable,
-    /// Mapped when the cache is opened or, where there are very many, when they are first used. Nothing where that fails.
-    shards: Vec<OnceLock<Option<Shard>>>,
+    shards: ShardFiles,
     /// A bit for each row whose checksums were compared.
     checked: Vec<AtomicU64>,
     /// Every recording was looked at.
     all_current: AtomicBool,
 }
 
+/// Where the shards of a table are.
+enum ShardFiles {
+    /// In the table's folder. Mapped when the cache is opened or, where there are very many, when they are first used.
+    /// Nothing where that fails.
+    Here(Vec<OnceLock<Option<Shard>>>),
+    /// In a bucket.
+    Away(LocalStore),
+}
+
 impl Cache {
     /// None when there is no whole table, or its shards changed since it was written.
     pub(super) fn open(job: &BuildJob, corpus: &Identity) -> Option<Self> {
-        let table = CorpusTable::find(&job.dir, corpus)?;
-        let names = &table.about.shards;
-        let shards: Vec<OnceLock<Option<Shard>>> = names.iter().map(|_| OnceLock::new()).collect();
-        let step = names.len().div_ceil(job.mapped_at_once.max(1)).max(1);
-        for ((name, stat), cell) in names.iter().zip(&shards).step_by(step) {
-            let path = job.dir.join(name);
-            if step > 1 {
-                (*stat == FileStat::of(&path).numbers()).then_some(())?;
-                continue;
+        let find = || CorpusTable::find(&job.dir, corpus);
+        let (table, shards) = match &job.bucket {
+            Some(bucket) => {
+                let pull = || bucket.pull(bucket::TABLES, |path| corpus.is_claimed_by(path)).ok();
+                let table = find().or_else(|| pull().and_then(|()| find()))?;
+                let shards = table.about.shards.iter().map(|(name, stat)| (name.clone(), stat[0] as u64)).collect();
+                (table, ShardFiles::Away(LocalStore::new(bucket.clone(), job.form, shards)))
             }
-            let shard = Shard::open(&path, job.form).ok().filter(|shard| shard.stat.numbers() == *stat)?;
-            let _ = cell.set(Some(shard));
-        }
+            None => {
+                let table = find()?;
+                let shards = shards_here(job, &table)?;
+                (table, ShardFiles::Here(shards))
+            }
+        };
         let rows = match table.about.clips == table.len() {
             true => (0..table.len() as u32).collect(),
             false => rows(&table, |_, _| true)?,
@@ -101,7 +115,7 @@ impl Cache {
         let table = &self.files.table;
         let part = |keep: &(dyn Fn(usize, f64) -> bool + Sync)| {
             let rows = rows(table, keep).ok_or_else(|| self.unreadable())?;
-            Ok(Cache { rows: Arc::new(rows), ..self.clone() })
+            Ok::<_, Error>(Cache { rows: Arc::new(rows), ..self.clone() })
         };
         if let Some(from) = validation_from {
             return Ok((self.before(validation_from), part(&|row, _| row >= from)?));
@@ -153,7 +167,7 @@ impl Cache {
                 let at = self.rows[index] as usize - columns.first;
                 let frames = self.form.frames(columns.samples[at] as usize);
                 let (tokens, characters) = (columns.tokens[at] as usize, columns.characters[at] as usize);
-                (index, ClipLength { frames, tokens, characters })
+                (index, ClipLength { frames, tokens, characters, shard: columns.shards[at] })
             }))
         };
         self.files.table.lengths(piece, take).ok_or_else(|| self.unreadable())
@@ -173,7 +187,7 @@ impl Cache {
             return Err(files.remove_table(row));
         }
         let is_new = !files.is_checked(row);
-        let sound = files.sound(row, self.form, is_new).ok_or_else(|| files.remove_damaged(row))?;
+        let sound = files.sound(row, self.form, is_new)?;
         if is_new {
             files.check_recording(row)?;
             files.set_checked(row);
@@ -216,8 +230,9 @@ impl Cache {
     /// Length of a clip. Touches its row; `lengths` is for all of them.
     pub fn length(&self, index: usize) -> ClipLength {
         let (table, row) = (&self.files.table, self.rows[index] as usize);
-        let frames = self.form.frames(table.place(row).samples as usize);
-        ClipLength { frames, tokens: table.token_count(row), characters: table.characters(row) }
+        let ShardLocation { samples, shard, .. } = table.place(row);
+        let (tokens, characters) = (table.token_count(row), table.characters(row));
+        ClipLength { frames: self.form.frames(samples as usize), tokens, characters, shard }
     }
 
     /// Whether recordings look as they did when their features were made: all, or so many that lie spread in runs.
@@ -265,11 +280,56 @@ impl Cache {
         super::shard::claimed(Path::new(name)).unwrap()
     }
 
+    /// Whether sound is fetched from a bucket, a shard at a time.
+    pub fn is_away(&self) -> bool {
+        matches!(self.files.shards, ShardFiles::Away(_))
+    }
+
+    /// Says which shards are needed now and soon, in this order; they are fetched ahead. Of the others, clips are fetched
+    /// one at a time.
+    pub fn want(&self, shards: Vec<u32>) -> Result<(), Error> {
+        let ShardFiles::Away(store) = &self.files.shards else { return Ok(()) };
+        store.want(shards).map_err(Error::Workers)
+    }
+
+    /// Fails where so many shards, the largest there are, do not fit on this machine together.
+    pub fn check_room(&self, shards: usize) -> Result<(), Error> {
+        let ShardFiles::Away(store) = &self.files.shards else { return Ok(()) };
+        let all = 0..self.files.table.about.shards.len() as u32;
+        let mut bytes: Vec<u64> = all.map(|shard| store.bytes(shard)).collect();
+        bytes.sort_unstable_by(|a, b| b.cmp(a));
+        let (needed, most) = (bytes.iter().take(shards).sum(), store.bucket().most_bytes);
+        if needed <= most { Ok(()) } else { Err(Error::small_store(&store.bucket().root, most, needed)) }
+    }
+
+    /// The shard that holds a clip.
+    pub fn shard(&self, index: usize) -> Option<u32> {
+        let (table, row) = (&self.files.table, self.rows[index] as usize);
+        table.has(row).then(|| table.place(row).shard)
+    }
+
     /// Samples, values of sound and tokens of the whole corpus.
     pub(super) fn totals(&self) -> (usize, usize, usize) {
         let about = &self.files.table.about;
         (about.samples, about.values, about.tokens)
     }
+}
+
+/// The shards of a table, all mapped or some looked at. None when one has changed since the table was written.
+fn shards_here(job: &BuildJob, table: &CorpusTable) -> Option<Vec<OnceLock<Option<Shard>>>> {
+    let names = &table.about.shards;
+    let shards: Vec<OnceLock<Option<Shard>>> = names.iter().map(|_| OnceLock::new()).collect();
+    let step = names.len().div_ceil(job.mapped_at_once.max(1)).max(1);
+    for ((name, stat), cell) in names.iter().zip(&shards).step_by(step) {
+        let path = job.dir.join(name);
+        if step > 1 {
+            (*stat == FileStat::of(&path).numbers()).then_some(())?;
+            continue;
+        }
+        let shard = Shard::open(&path, job.form).ok().filter(|shard| shard.stat.numbers() == *stat)?;
+        let _ = cell.set(Some(shard));
+    }
+    Some(shards)
 }
 
 /// Rows that have features and that are to be kept, by number and fraction.
@@ -288,15 +348,45 @@ fn rows(table: &CorpusTable, keep: impl Fn(usize, f64) -> bool + Sync) -> Option
 
 impl Files {
     /// Compares checksums where the clip is new to this run.
-    fn sound(&self, row: usize, form: AudioForm, is_new: bool) -> Option<ClipSound> {
-        let ShardLocation { shard, offset, samples, checksum } = self.table.place(row);
-        let sound = self.shard(shard as usize, form)?.sound(offset, form.values(samples as usize))?;
-        (!is_new || sound.as_audio().checksum() == checksum).then_some(sound)
+    fn sound(&self, row: usize, form: AudioForm, is_new: bool) -> Result<ClipSound, Error> {
+        let place = self.table.place(row);
+        let count = form.values(place.samples as usize);
+        let sound = match &self.shards {
+            ShardFiles::Here(shards) => {
+                let path = || self.table.path.with_file_name(&self.table.about.shards[place.shard as usize].0);
+                let open = |cell: &'_ OnceLock<Option<Shard>>| {
+                    cell.get_or_init(|| Shard::open(&path(), form).ok()).as_ref()?.sound(place.offset, count)
+                };
+                shards.get(place.shard as usize).and_then(open)
+            }
+            ShardFiles::Away(store) => self.sound_away(store, &place, count, form)?,
+        };
+        let is_whole = |sound: &ClipSound| !is_new || sound.as_audio().checksum() == place.checksum;
+        sound.filter(is_whole).ok_or_else(|| self.remove_damaged(row))
     }
 
-    fn shard(&self, number: usize, form: AudioForm) -> Option<&Shard> {
-        let open = || Shard::open(&self.table.path.with_file_name(&self.table.about.shards[number].0), form).ok();
-        self.shards.get(number)?.get_or_init(open).as_ref()
+    /// Out of a shard that was fetched ahead or is here by chance; otherwise by itself.
+    fn sound_away(
+        &self,
+        store: &LocalStore,
+        place: &ShardLocation,
+        count: usize,
+        form: AudioForm,
+    ) -> Result<Option<ClipSound>, Error> {
+        let Some((name, _)) = self.table.about.shards.get(place.shard as usize) else { return Ok(None) };
+        let bucket = store.bucket();
+        if let Some(held) = store.get(place.shard) {
+            let unreadable = |reason| Error::Shard(bucket.store.name(&bucket::shard_object(name, 0).key), reason);
+            return Ok(held.map_err(unreadable)?.shard.sound(place.offset, count));
+        }
+        if let Ok(shard) = Shard::open(&bucket.dir.join(name), form) {
+            return Ok(shard.sound(place.offset, count));
+        }
+        let length = count * size_of::<i16>();
+        let bytes = bucket.sound(name, store.bytes(place.shard), place, length as u64)?;
+        let mut words = vec![0u64; length.div_ceil(size_of::<u64>())];
+        bytemuck::cast_slice_mut(&mut words)[..length].copy_from_slice(&bytes);
+        Ok(Some(shard::sound(&Buffer::from_vec(words), 0, count, form)))
     }
 
     fn is_checked(&self, row: usize) -> bool {
@@ -308,7 +398,12 @@ impl Files {
     }
 
     fn is_current(&self, row: usize) -> bool {
-        FileStat::of(self.table.audio(row)) == self.table.stat(row)
+        let (there, known) = (FileStat::of(self.table.audio(row)), self.table.stat(row));
+        match self.shards {
+            ShardFiles::Here(_) => there == known,
+            // Machines that share a bucket have copies of the recordings, and each its own time of the inode.
+            ShardFiles::Away(_) => (there.bytes, there.modified_ns) == (known.bytes, known.modified_ns),
+        }
     }
 
     fn check_recording(&self, row: usize) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! The folder of one set of settings, as its builder sees it: which shards can be relied on, what is where, and what
 //! earlier runs know of recordings and texts.
 
+use super::bucket::{self, Bucket};
 use super::digest::Digest;
 use super::file_stat::{self, FileStat};
 use super::identity::Identity;
@@ -65,17 +66,35 @@ impl Folder {
         let whole = verify(&doubtful, progress)?;
         let (shards, places) = (Vec::new(), HashMap::new());
         let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), tables, form };
-        folder.take_known(&known)?;
+        let open = |path: &PathBuf| Shard::open(path, form).map_err(|error| Error::io(path, error));
+        folder.take_known(known.iter().map(open).collect::<Result<_, Error>>()?);
         whole.iter().try_for_each(|path| folder.add(path))?;
         Ok(folder)
     }
 
+    /// The part of a bucket in front of which the folder is: shards that tables tell of and that are there, whole as far
+    /// as their size tells. None is fetched.
+    pub(super) fn of_bucket(bucket: &Bucket, form: AudioForm) -> Result<Self, Error> {
+        bucket.pull(bucket::TABLES, |path| table::claimed(path).is_some())?;
+        let tables: Vec<CorpusTable> = tables(&bucket.dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
+        let there = bucket.shards()?;
+        let mut known: Vec<&(String, [i64; 3])> = tables.iter().flat_map(|table| &table.about.shards).collect();
+        known.retain(|(name, [bytes, ..])| there.get(name) == Some(&(*bytes as u64)));
+        known.sort();
+        known.dedup_by_key(|(name, _)| name.clone());
+        let shard = |(name, [bytes, ..]): &(String, [i64; 3])| Shard::named(bucket.dir.join(name), *bytes as u64, form);
+        let shards = known.into_iter().map(shard).collect();
+        let mut folder = Folder { shards: vec![], places: HashMap::new(), damaged: 0, tables, form };
+        folder.take_known(shards);
+        Ok(folder)
+    }
+
     /// Takes in shards of which tables tell what is where.
-    fn take_known(&mut self, paths: &[PathBuf]) -> Result<(), Error> {
+    fn take_known(&mut self, shards: Vec<Shard>) {
         let mut numbers = HashMap::new();
-        for path in paths {
-            numbers.insert(path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
-            self.shards.push(Shard::open(path, self.form).map_err(|error| Error::io(path, error))?);
+        for shard in shards {
+            numbers.insert(shard.path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
+            self.shards.push(shard);
         }
         for table in &self.tables {
             let shard = |number: usize| numbers.get(OsStr::new(&table.about.shards.get(number)?.0)).copied();
@@ -86,7 +105,6 @@ impl Folder {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
@@ -100,10 +118,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes in a shard that was just written.
-    pub(super) fn add_sealed(&mut self, FinishedShard { path, places }: FinishedShard) -> Result<(), Error> {
+    /// Takes in a shard that was just written, here or into a bucket.
+    pub(super) fn add_sealed(&mut self, finished: FinishedShard, in_bucket: bool) -> Result<(), Error> {
+        let FinishedShard { path, bytes, places } = finished;
         let shard = self.shards.len() as u32;
-        self.shards.push(Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?);
+        self.shards.push(match in_bucket {
+            true => Shard::named(path, bytes, self.form),
+            false => Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?,
+        });
         self.places.extend(places.into_iter().map(|(source, place)| (source, ShardLocation { shard, ..place })));
         Ok(())
     }
@@ -196,13 +218,17 @@ pub(super) fn tables(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Removes the tables of parts whose corpus has one of its own.
-pub(super) fn remove_parts(dir: &Path, corpus: &Identity) {
+pub(super) fn remove_parts(dir: &Path, bucket: Option<&Bucket>, corpus: &Identity) -> Result<(), Error> {
     let is_part = |path: &PathBuf| table::claimed(path).is_some_and(|(kind, ..)| kind == TableKind::Part);
     let parts = tables(dir).unwrap_or_default().into_iter().filter(is_part);
     let is_ours = |table: &CorpusTable| table.about.whole.as_deref() == Some(corpus.hex());
-    for table in parts.filter_map(|path| CorpusTable::open(&path)).filter(is_ours) {
-        let _ = fs::remove_file(&table.path);
+    let served: Vec<PathBuf> =
+        parts.filter_map(|path| CorpusTable::open(&path)).filter(is_ours).map(|table| table.path).collect();
+    if let Some(bucket) = bucket.filter(|_| !served.is_empty()) {
+        bucket.forget_tables(|path| served.iter().any(|served| served == path))?;
     }
+    served.iter().for_each(|path| drop(fs::remove_file(path)));
+    Ok(())
 }
 
 /// When a table was last used.

@@ -19,6 +19,7 @@
 //! - What sizes and times do not show, rot on the medium, the checksum of each clip does: it is compared when a clip
 //!   is first used in a run. A damaged file is deleted then, and the next run builds it again.
 
+mod bucket;
 mod build;
 mod clip;
 mod digest;
@@ -29,6 +30,7 @@ mod file_stat;
 mod folder;
 mod identity;
 mod known_corpus;
+mod local_store;
 mod make;
 mod map;
 mod output;
@@ -54,9 +56,11 @@ pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
+use crate::error::Hint;
 use crate::ranks::Part;
 use crate::simulate::Hook;
 use crate::text::Tokenizer;
+use bucket::Bucket;
 use build::{BuildCounts, BuildJob};
 use folder::Folder;
 use identity::Identity;
@@ -203,6 +207,7 @@ fn with_job<T>(
 ) -> Result<T, Error> {
     let (data, settings) = (&config.data, FeatureSettings::new(config));
     let kept = folder_of(data);
+    let bucket = Bucket::open(data, &settings)?;
     let job = BuildJob {
         utterances,
         tokenizer,
@@ -214,6 +219,8 @@ fn with_job<T>(
         workers: data.reading_workers(),
         max_failures: data.max_failures.of(utterances.len()),
         whole: None,
+        bucket,
+        shard_bytes: writer::SHARD_BYTES,
         looked_at,
         mapped_at_once: if data.enable_caching { MAPPED_AT_ONCE } else { usize::MAX },
         progress,
@@ -235,6 +242,10 @@ pub fn folder_of(data: &Data) -> PathBuf {
 
 /// The next `open` reads every recording and every shard of these settings in full, whatever their times say.
 pub fn distrust(config: &Config) -> Result<(), Error> {
+    if let Some(url) = bucket::url(&config.data) {
+        let what = "what is fetched from a bucket is held against its digest each time";
+        return Err(Error::Place(url.into(), what.into(), Hint::new("leave --verify away")));
+    }
     let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let tables = if dir.exists() { folder::tables(&dir)? } else { vec![] };
     tables.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| Error::io(path, error)))
@@ -266,14 +277,20 @@ fn build_missing(job: &BuildJob) -> Result<(Cache, CacheReport), Error> {
         return report(job, cache, BuildCounts::default(), 0);
     }
     store::describe(&job.dir, job.settings)?;
-    let mut folder = Folder::scan(&job.dir, job.form, is_part, job.progress)?;
+    let mut folder = match &job.bucket {
+        Some(bucket) => {
+            bucket.describe(job.settings)?;
+            Folder::of_bucket(bucket, job.form)?
+        }
+        None => Folder::scan(&job.dir, job.form, is_part, job.progress)?,
+    };
     let counts = build::run(job, &mut folder)?;
     // Every recording was looked at.
     let _ = fs::remove_file(outdated);
     let cache = open().ok_or_else(|| Error::Unreadable { path: job.dir.clone() })?;
     cache.trust();
     if !is_part {
-        folder::remove_parts(&job.dir, &corpus);
+        folder::remove_parts(&job.dir, job.bucket.as_deref(), &corpus)?;
     }
     report(job, cache, counts, folder.damaged)
 }
@@ -294,7 +311,7 @@ fn report(
     }
     let (samples, values, tokens) = cache.totals();
     let report = CacheReport {
-        path: job.dir.clone(),
+        path: job.bucket.as_ref().map_or_else(|| job.dir.clone(), |bucket| bucket.name()),
         built,
         encoded,
         reused: cache.len() - (built + encoded).min(cache.len()),
@@ -307,8 +324,12 @@ fn report(
     Ok((cache, report))
 }
 
-fn kept_dir(data: &Data) -> PathBuf {
-    data.cache_dir.clone().unwrap_or_else(default_dir)
+/// The folder of this machine that features are kept in, or that lies in front of their bucket.
+pub fn kept_dir(data: &Data) -> PathBuf {
+    match bucket::url(data) {
+        Some(url) => bucket::front(url, data),
+        None => data.cache_dir.clone().unwrap_or_else(default_dir),
+    }
 }
 
 fn scratch_dir() -> PathBuf {

@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// So many values of a buffer, as what they are.
-fn sound(bytes: &Buffer, start: usize, count: usize, form: AudioForm) -> ClipSound {
+pub(super) fn sound(bytes: &Buffer, start: usize, count: usize, form: AudioForm) -> ClipSound {
     match form.n_mels {
         None => ClipSound::Pcm(ScalarBuffer::new(bytes.clone(), start, count)),
         Some(_) => ClipSound::Mel(ScalarBuffer::new(bytes.clone(), start, count)),
@@ -56,6 +56,12 @@ impl Shard {
     pub(super) fn open(path: &Path, form: AudioForm) -> io::Result<Self> {
         let (stat, file) = map::open(path)?;
         Ok(Shard { path: path.to_owned(), stat, file, form })
+    }
+
+    /// One that is known by its name and size, and not read here.
+    pub(super) fn named(path: PathBuf, bytes: u64, form: AudioForm) -> Self {
+        let stat = FileStat { bytes: bytes as i64, modified_ns: 0, changed_ns: 0 };
+        Shard { path, stat, file: Buffer::from_vec(Vec::<u64>::new()), form }
     }
 
     /// So many values from a byte on; none where the file has not so many. The caller compares checksums.

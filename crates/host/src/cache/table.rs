@@ -36,8 +36,8 @@ pub(super) const PIECE_ROWS: usize = 1 << 13;
 /// they are first used.
 const CHECKED_AT_ONCE: usize = 16;
 /// Columns in front of each piece, and the most bytes that they and their padding take.
-pub(super) const LENGTH_COLUMNS: [&str; 4] = ["samples", "token_count", "characters", "fraction"];
-const LENGTH_BYTES: usize = PIECE_ROWS * (3 * size_of::<u32>() + size_of::<f64>()) + 64 * LENGTH_COLUMNS.len();
+pub(super) const LENGTH_COLUMNS: [&str; 5] = ["samples", "token_count", "characters", "shard", "fraction"];
+const LENGTH_BYTES: usize = PIECE_ROWS * (4 * size_of::<u32>() + size_of::<f64>()) + 64 * LENGTH_COLUMNS.len();
 /// Pieces whose lengths are read before what was found in them is taken.
 const PIECES_AT_ONCE: usize = 64;
 /// Names what the table says about itself, in the file's footer.
@@ -99,6 +99,8 @@ pub(super) struct LengthColumns {
     pub tokens: ScalarBuffer<u32>,
     /// Of the text, as the corpus has it.
     pub characters: ScalarBuffer<u32>,
+    /// Number of the shard that holds the sound.
+    pub shards: ScalarBuffer<u32>,
     /// Hash of the id as a number in 0..1.
     pub fractions: ScalarBuffer<f64>,
 }
@@ -341,20 +343,20 @@ impl Piece {
 impl LengthColumns {
     fn of(batch: &RecordBatch, first: usize) -> Option<Self> {
         let number = |name| numbers::<UInt32Type>(batch, name);
-        let [samples, tokens, characters, _] = LENGTH_COLUMNS;
-        let fractions = numbers::<Float64Type>(batch, LENGTH_COLUMNS[3])?;
+        let [samples, tokens, characters, shards, fractions] = LENGTH_COLUMNS;
         let (samples, tokens, characters) = (number(samples)?, number(tokens)?, number(characters)?);
-        Some(LengthColumns { first, samples, tokens, characters, fractions })
+        let (shards, fractions) = (number(shards)?, numbers::<Float64Type>(batch, fractions)?);
+        Some(LengthColumns { first, samples, tokens, characters, shards, fractions })
     }
 
     /// What the first columns of a piece are held against.
     fn digest(&self) -> u64 {
-        digest_of([&self.samples, &self.tokens, &self.characters], &self.fractions)
+        digest_of([&self.samples, &self.tokens, &self.characters, &self.shards], &self.fractions)
     }
 }
 
-/// Digest of samples, tokens and characters of some rows, and the fractions of their ids.
-pub(super) fn digest_of(numbers: [&[u32]; 3], fractions: &[f64]) -> u64 {
+/// Digest of samples, tokens, characters and shards of some rows, and the fractions of their ids.
+pub(super) fn digest_of(numbers: [&[u32]; 4], fractions: &[f64]) -> u64 {
     let mut hasher = Hasher::new();
     for numbers in numbers {
         hasher.update(numbers.to_byte_slice());

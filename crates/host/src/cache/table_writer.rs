@@ -39,7 +39,8 @@ pub(super) struct TableWriter<'a> {
 }
 
 impl TableWriter<'_> {
-    pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
+    /// Returns where the table is.
+    pub(super) fn write(&self, dir: &Path) -> Result<PathBuf, Error> {
         let temporary = folder::temporary(&dir.join("corpus"));
         self.try_write(dir, &temporary).map_err(|error| {
             let _ = fs::remove_file(&temporary);
@@ -47,7 +48,7 @@ impl TableWriter<'_> {
         })
     }
 
-    fn try_write(&self, dir: &Path, temporary: &Path) -> Result<(), ArrowError> {
+    fn try_write(&self, dir: &Path, temporary: &Path) -> Result<PathBuf, ArrowError> {
         let (places, mut about) = self.places();
         let (mut writer, mut content) = (None, Hasher::new());
         for start in (0..self.entries.len().max(1)).step_by(table::PIECE_ROWS) {
@@ -70,7 +71,7 @@ impl TableWriter<'_> {
             writer.write(&batch)?;
             lengths.add_to(&mut about, self.form, writer.get_mut().end_piece());
         }
-        let Some(mut writer) = writer else { return Ok(()) };
+        let mut writer = writer.expect("a table has a piece");
         about.content = content.finish().hex();
         let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
         writer.write_metadata(table::ABOUT, &about);
@@ -83,7 +84,7 @@ impl TableWriter<'_> {
         // What the table said before is no longer so.
         let is_old = |other: &PathBuf| identity.is_claimed_by(other) && *other != path;
         fs::read_dir(dir)?.flatten().map(|entry| entry.path()).filter(is_old).try_for_each(fs::remove_file)?;
-        Ok(())
+        Ok(path)
     }
 
     /// What is read of every row when a table is opened comes first.
@@ -186,6 +187,7 @@ struct Lengths {
     samples: Vec<u32>,
     tokens: Vec<u32>,
     characters: Vec<u32>,
+    shards: Vec<u32>,
     fractions: Vec<f64>,
 }
 
@@ -196,15 +198,16 @@ impl Lengths {
             samples: places.iter().map(|place| place.samples).collect(),
             tokens: part.entries.iter().map(tokens).collect(),
             characters: part.utterances.iter().map(|utterance| utterance.text.chars().count() as u32).collect(),
+            shards: places.iter().map(|place| place.shard).collect(),
             fractions: part.utterances.iter().map(|utterance| corpus::hash_fraction(&utterance.id)).collect(),
         }
     }
 
     fn columns(&self) -> Vec<(&'static str, ArrayRef)> {
-        let Lengths { samples, tokens, characters, fractions } = self;
+        let Lengths { samples, tokens, characters, shards, fractions } = self;
         let number = |numbers: &Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(numbers.clone())) };
         let fractions = Arc::new(Float64Array::from(fractions.clone()));
-        let columns = [number(samples), number(tokens), number(characters), fractions];
+        let columns = [number(samples), number(tokens), number(characters), number(shards), fractions];
         table::LENGTH_COLUMNS.into_iter().zip(columns).collect()
     }
 
@@ -218,19 +221,14 @@ impl Lengths {
         let [low, high] = about.fractions.map(f64::from_bits);
         let (low, high) = self.fractions.iter().fold((low, high), |(low, high), at| (low.min(*at), high.max(*at)));
         about.fractions = [low.to_bits(), high.to_bits()];
-        let lengths = table::digest_of([&self.samples, &self.tokens, &self.characters], &self.fractions);
+        let lengths = table::digest_of([&self.samples, &self.tokens, &self.characters, &self.shards], &self.fractions);
         about.pieces.push([piece.short(), lengths]);
     }
 }
 
 fn placed(places: &[ShardLocation]) -> Vec<(&'static str, ArrayRef)> {
-    let small = |of: fn(&ShardLocation) -> u32| UInt32Array::from_iter_values(places.iter().map(of));
     let large = |of: fn(&ShardLocation) -> u64| UInt64Array::from_iter_values(places.iter().map(of));
-    vec![
-        ("shard", Arc::new(small(|place| place.shard))),
-        ("offset", Arc::new(large(|place| place.offset))),
-        ("checksum", Arc::new(large(|place| place.checksum))),
-    ]
+    vec![("offset", Arc::new(large(|place| place.offset))), ("checksum", Arc::new(large(|place| place.checksum)))]
 }
 
 fn digests(digests: impl Iterator<Item = Digest>) -> Result<ArrayRef, ArrowError> {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// What the names of shards begin with that are being written.
 pub(super) const TEMPORARY: &str = "shard";
 /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
-const SHARD_BYTES: usize = 64 << 20;
+pub(super) const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
 const BATCH_BYTES: usize = 1 << 20;
 /// Arrow starts every column at a multiple of this, and ends a batch at one.
@@ -36,6 +36,7 @@ pub(super) struct Writer {
     schema: SchemaRef,
     batch: Columns,
     open: Option<FileWriter<Output>>,
+    shard_bytes: usize,
     written_bytes: usize,
     /// What is in the shard at hand. The number of the shard is for its reader to give.
     places: Vec<(Digest, ShardLocation)>,
@@ -44,11 +45,12 @@ pub(super) struct Writer {
 /// A shard that is complete: where it is, and what is where in it, so that it need not be read back.
 pub(super) struct FinishedShard {
     pub path: PathBuf,
+    pub bytes: u64,
     pub places: Vec<(Digest, ShardLocation)>,
 }
 
 impl Writer {
-    pub(super) fn new(dir: &Path, settings: &FeatureSettings) -> Self {
+    pub(super) fn new(dir: &Path, settings: &FeatureSettings, shard_bytes: usize) -> Self {
         let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
         let temporary = folder::temporary(&dir.join(TEMPORARY));
         Writer {
@@ -57,6 +59,7 @@ impl Writer {
             schema: schema(settings),
             batch,
             open: None,
+            shard_bytes,
             written_bytes: 0,
             places: vec![],
         }
@@ -65,7 +68,8 @@ impl Writer {
     /// Takes a recording; returns the shard that it filled, if it filled one.
     pub(super) fn push(&mut self, source: &Digest, kept: &Extracted) -> Result<Option<FinishedShard>, Error> {
         self.batch.push(source, kept);
-        let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
+        let filled =
+            if self.batch.bytes() < BATCH_BYTES.min(self.shard_bytes) { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
 
@@ -76,14 +80,15 @@ impl Writer {
 
     fn flush_or_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
-        if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
+        if self.written_bytes < self.shard_bytes { Ok(None) } else { self.try_seal() }
     }
 
     fn try_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
-        let digest = open.into_inner()?.finish()?;
+        let output = open.into_inner()?;
+        let (bytes, digest) = (output.bytes(), output.finish()?);
         let path = self.dir.join(shard::name(digest));
         // Another machine may have done the same work. What others have looked at stays, unless it is damaged.
         if File::open(&path).and_then(|file| file_stat::digest(&file)).is_ok_and(|there| there == digest) {
@@ -92,7 +97,7 @@ impl Writer {
             fs::rename(&self.temporary, &path)?;
         }
         self.written_bytes = 0;
-        Ok(Some(FinishedShard { path, places: std::mem::take(&mut self.places) }))
+        Ok(Some(FinishedShard { path, bytes, places: std::mem::take(&mut self.places) }))
     }
 
     fn flush(&mut self) -> Result<(), ArrowError> {

@@ -34,6 +34,8 @@ pub struct ClipLimits {
     pub long_clips: LongClips,
     /// Utterances are spoken faster or slower by at most this share.
     pub speed: f64,
+    /// Shards of a bucket that are shuffled together.
+    pub shuffle_shards: usize,
 }
 
 impl ClipLimits {
@@ -43,6 +45,7 @@ impl ClipLimits {
             max_characters: config.data.max_text_length,
             long_clips: config.data.long_clips,
             speed: config.data.augment_speed,
+            shuffle_shards: config.data.shuffle_shards,
         }
     }
 }
@@ -67,6 +70,8 @@ pub struct Dataset {
 /// Some pieces on their way into a dataset.
 struct Fitted {
     clips: Vec<u32>,
+    /// Of each, where the order goes by them.
+    shards: Vec<u32>,
     starts: HashMap<u32, [u32; 2]>,
     lengths: Lengths,
     report: FitReport,
@@ -75,7 +80,7 @@ struct Fitted {
 impl Fitted {
     fn new(clips: usize, limits: &ClipLimits) -> Self {
         let (lengths, report) = (Lengths::new(clips, limits.speed), FitReport::new(limits));
-        Fitted { clips: Vec::with_capacity(clips), starts: HashMap::new(), lengths, report }
+        Fitted { clips: Vec::with_capacity(clips), shards: vec![], starts: HashMap::new(), lengths, report }
     }
 
     fn push(&mut self, piece: Piece) {
@@ -90,14 +95,22 @@ impl Fitted {
         let first = self.clips.len() as u32;
         self.starts.extend(other.starts.into_iter().map(|(piece, start)| (first + piece, start)));
         self.clips.extend(other.clips);
+        self.shards.extend(other.shards);
         self.lengths.append(other.lengths);
         self.report.merge(other.report);
     }
 }
 
-/// A clip that cannot be used, by its index in the cache.
+/// What cannot be used: a clip, by its index in the cache, or all clips of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Spoilt {
+    Clip(usize),
+    Shard(u32),
+}
+
+/// What a batch has to do without, and why.
 pub(super) struct BadClip {
-    pub clip: usize,
+    pub what: Spoilt,
     pub failure: Failure,
 }
 
@@ -119,8 +132,11 @@ impl Dataset {
             let mut fitted = Fitted::new(0, limits);
             for (clip, length) in clips {
                 fit(&cache, clip, length, &breaks, &mut fitted)?;
+                if cache.is_away() {
+                    fitted.shards.resize(fitted.clips.len(), length.shard);
+                }
             }
-            Ok(fitted)
+            Ok::<_, cache::Error>(fitted)
         };
         let (mut all, mut failed) = (Fitted::new(cache.len(), limits), None);
         cache.lengths(some, |fitted| match fitted {
@@ -128,10 +144,14 @@ impl Dataset {
             Err(error) => failed = failed.take().or(Some(error)),
         })?;
         failed.map_or(Ok(()), Err)?;
-        let Fitted { mut clips, starts, mut lengths, report } = all;
+        let Fitted { mut clips, starts, mut lengths, shards, report } = all;
         (clips.shrink_to_fit(), lengths.shrink());
+        let order = match cache.is_away() {
+            true => Order::of_shards(&shards, limits.shuffle_shards),
+            false => Order::of_clips(clips.len()),
+        };
         let dataset = Dataset {
-            order: Order::new(clips.len()),
+            order,
             clips,
             starts,
             lengths,
@@ -146,7 +166,7 @@ impl Dataset {
     /// The same clips, planned in chunks of so many at most.
     #[cfg(test)]
     pub(super) fn in_chunks(self, most: usize) -> Self {
-        Dataset { order: Order::in_chunks(self.lengths.len(), most), ..self }
+        Dataset { order: Order::Clips { clips: self.lengths.len(), most }, ..self }
     }
 
     /// What each clip takes of a batch; more than its own length where it may be spoken slower.
@@ -170,6 +190,25 @@ impl Dataset {
         let first = self.plan(budget, seed, 0, 0);
         let clips: usize = first.iter().map(<[u32]>::len).sum();
         (first.len() * self.lengths.len()).div_ceil(clips.max(1))
+    }
+
+    /// Has the shards of these chunks fetched, each an epoch and a number, in this order. Where shards are not fetched it does
+    /// nothing.
+    pub(super) fn fetch_ahead(&self, seed: u64, chunks: impl Iterator<Item = (u64, u64)>) -> Result<(), cache::Error> {
+        if !self.cache.is_away() {
+            return Ok(());
+        }
+        let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+        for (epoch, chunk) in chunks {
+            wanted.extend(self.order.shards(seed, epoch, chunk).into_iter().filter(|shard| seen.insert(*shard)));
+        }
+        self.cache.want(wanted)
+    }
+
+    /// Fails where the shards that are needed at a time do not fit on this machine: of the chunk at hand, of the one
+    /// before it, which others may still read, and of the next.
+    pub fn check_room(&self, shuffle_shards: usize) -> Result<(), cache::Error> {
+        self.cache.check_room(3 * shuffle_shards)
     }
 
     /// Epoch and chunk behind another.
@@ -254,7 +293,7 @@ impl Dataset {
         layout: &BlockLayout,
         bytes: &mut [u8],
         draw: [u64; 3],
-        without: &HashSet<usize>,
+        without: &HashSet<Spoilt>,
         hook: &Hook,
     ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
         hook.at(Moment::LayBatch(draw));
@@ -265,7 +304,7 @@ impl Dataset {
             span.len =
                 spoken(piece.length(), span.len, self.speed, &mut Rng::new(&[&draw[..], &[index as u64, 1]].concat()));
         }
-        for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| without.contains(&(piece.clip as usize))) {
+        for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| self.is_without(piece, without)) {
             (text_spans[index].len, frame_spans[index].len) = (0, 0);
         }
         let (sound, tables) = layout.split(bytes);
@@ -303,11 +342,25 @@ impl Dataset {
         }));
         let reason = match done {
             Ok(Ok(())) => return Ok(()),
+            // One failure, whatever the number of its clips.
+            Ok(Err(cache::Error::Shard(name, reason))) => {
+                let what = self.cache.shard(index).map_or(Spoilt::Clip(index), Spoilt::Shard);
+                return Err(BadClip { what, failure: Failure { id: name.clone(), path: name.into(), reason } });
+            }
             Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("panic: {}", message(&*panic)),
         };
         let (id, path) = self.cache.source(index);
-        Err(BadClip { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
+        Err(BadClip {
+            what: Spoilt::Clip(index),
+            failure: Failure { id: id.to_owned(), path: path.to_owned(), reason },
+        })
+    }
+
+    fn is_without(&self, piece: &Piece, without: &HashSet<Spoilt>) -> bool {
+        let clip = piece.clip as usize;
+        let of_shard = || self.cache.shard(clip).is_some_and(|shard| without.contains(&Spoilt::Shard(shard)));
+        !without.is_empty() && (without.contains(&Spoilt::Clip(clip)) || (self.cache.is_away() && of_shard()))
     }
 
     fn language(&self, code: &str) -> i32 {
@@ -329,7 +382,7 @@ fn fit(
     breaks: &[i32],
     fitted: &mut Fitted,
 ) -> Result<(), cache::Error> {
-    let ClipLength { frames, tokens, characters } = length;
+    let ClipLength { frames, tokens, characters, .. } = length;
     let is_long = fitted.report.add(frames, characters);
     if !is_long && frames >= tokens {
         fitted.push(Piece::new(clip, 0..frames, 1..tokens));

@@ -178,7 +178,13 @@ mod tests {
     use super::*;
 
     fn report(clips: impl Iterator<Item = (usize, usize)>) -> FitReport {
-        let limits = ClipLimits { max_frames: 800, max_characters: 200, long_clips: LongClips::Refuse, speed: 0.0 };
+        let limits = ClipLimits {
+            max_frames: 800,
+            max_characters: 200,
+            long_clips: LongClips::Refuse,
+            speed: 0.0,
+            shuffle_shards: 1,
+        };
         let mut report = FitReport::new(&limits);
         for (frames, characters) in clips {
             if report.add(frames, characters) {

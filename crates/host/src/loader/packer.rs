@@ -147,7 +147,7 @@ mod tests {
         let lengths = speech_like(5000);
         let budget = Budget::packed(&lengths, 16);
         for (seed, epoch, known) in [(0, 0, 0xad4a_765f_f51e_bda5), (1, 3, 0xe517_7019_1bc1_f3c7)] {
-            let (clips, mut rng) = Order::new(lengths.len()).chunk(seed, epoch, 0);
+            let (clips, mut rng) = Order::of_clips(lengths.len()).chunk(seed, epoch, 0);
             let batches = pack(clips, &lengths, &budget, &mut rng);
             let numbers = batches
                 .iter()

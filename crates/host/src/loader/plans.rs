@@ -49,6 +49,7 @@ impl Plans {
             self.end += plan.len() as u64;
             self.planned.push_back(Planned { epoch, chunk, first, plan });
             self.next = dataset.after(epoch, chunk);
+            self.fetch_ahead(dataset);
         }
         let at = self.planned.partition_point(|planned| planned.first <= number) - 1;
         let planned = self.planned[at].clone();
@@ -56,10 +57,20 @@ impl Plans {
         (planned, batch)
     }
 
+    /// What is in use stays, and the chunk behind it is fetched. Where that cannot be begun, clips are fetched one at a time.
+    fn fetch_ahead(&self, dataset: &Dataset) {
+        let in_use = self.planned.iter().map(|planned| (planned.epoch, planned.chunk));
+        let _ = dataset.fetch_ahead(self.seed, in_use.chain([self.next]));
+    }
+
     /// Where a run stands that has delivered everything before `low`. Chunks that are over are forgotten.
     pub fn position(&mut self, (low, ahead): (u64, Vec<u64>), dataset: &Dataset, budget: &Budget) -> Position {
+        let before = self.planned.len();
         while self.planned.get(1).is_some_and(|planned| planned.first <= low) {
             self.planned.pop_front();
+        }
+        if self.planned.len() < before {
+            self.fetch_ahead(dataset);
         }
         if low == self.end {
             let (epoch, chunk) = self.next;

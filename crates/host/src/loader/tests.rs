@@ -19,7 +19,8 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: ClipLimits = ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0 };
+const LIMITS: ClipLimits =
+    ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0, shuffle_shards: 2 };
 const MOST: Length = Length { frames: 100, tokens: 10 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
@@ -443,7 +444,7 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips, speed: 0.0 };
+            let limits = ClipLimits { max_characters: 13, long_clips, ..LIMITS };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
@@ -510,7 +511,7 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     let clips = [(four_words(), "aaaa bbbb, cccc dddd", "s"), (wave(1), "a", "s")];
     let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
     let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
-    let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips: LongClips::Split, speed: 0.0 };
+    let limits = ClipLimits { max_characters: 13, long_clips: LongClips::Split, ..LIMITS };
     let frozen = |speed: f64| {
         let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &ClipLimits { speed, ..limits }).unwrap();
         let wanted: Vec<_> = dataset.segments().collect();

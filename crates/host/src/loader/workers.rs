@@ -6,7 +6,7 @@
 use super::batch::{BatchTiming, HostBatch};
 use super::block::{Allocate, Block};
 use super::block_layout::BlockLayout;
-use super::dataset::{Dataset, message};
+use super::dataset::{Dataset, Spoilt, message};
 use super::error::Error;
 use super::layout::{Budget, Span};
 use super::plans::Plans;
@@ -90,8 +90,8 @@ struct State {
     wanted: usize,
     alive: usize,
     failures: Vec<Failure>,
-    /// Clips of the cache that are not used any more.
-    spoilt: HashSet<usize>,
+    /// What is not used any more.
+    spoilt: HashSet<Spoilt>,
     /// Given to the reader once; nothing comes after it.
     error: Option<Error>,
     closed: bool,
@@ -383,15 +383,15 @@ impl Shared {
             let clips = planned.clips(batch);
             match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.hook) {
                 Ok(spans) => return spans,
-                Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
+                Err(spoilt) => self.fail(Some(spoilt.what), spoilt.failure),
             }
         }
     }
 
-    /// Counts a failure, a clip's only once.
-    fn fail(&self, clip: Option<usize>, failure: Failure) {
+    /// Counts a failure, a clip's or a shard's only once.
+    fn fail(&self, spoilt: Option<Spoilt>, failure: Failure) {
         self.queue.change(|state| {
-            if clip.is_some_and(|clip| !state.spoilt.insert(clip)) {
+            if spoilt.is_some_and(|spoilt| !state.spoilt.insert(spoilt)) {
                 return;
             }
             state.failures.push(failure);

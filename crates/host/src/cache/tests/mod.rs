@@ -1,5 +1,6 @@
 //! The promises of the cache, each broken on purpose and seen to hold.
 
+mod bucket;
 mod clearing;
 mod durations;
 mod full;
@@ -123,7 +124,7 @@ fn builds_once_and_opens_after() {
     let clip = cache.clip(3).unwrap();
     assert_eq!((clip.id, clip.speaker, clip.language), ("clip3", "anna", "en"));
     assert_eq!(clip.tokens, case.tokens("aaaa"));
-    let length = ClipLength { frames: 1648 / 256 + 1, tokens: clip.tokens.len(), characters: 4 };
+    let length = ClipLength { frames: 1648 / 256 + 1, tokens: clip.tokens.len(), characters: 4, shard: 0 };
     assert_eq!(cache.length(3), length);
     // A sine of amplitude 0.5: its samples are known.
     let expected = |n: usize| (0.5 * (TAU * 230.0 * n as f32 / RATE_HZ as f32).sin() * 32767.0).round();
