@@ -273,11 +273,10 @@ impl Cache {
         (0..table.len()).filter(|&row| table.has(row)).filter_map(failure).collect()
     }
 
-    /// The shard that its table names last.
+    /// Digest of a shard, by its number in the table.
     #[cfg(test)]
-    pub(super) fn last_shard(&self) -> super::digest::Digest {
-        let (name, _) = self.files.table.about.shards.last().unwrap();
-        super::shard::claimed(Path::new(name)).unwrap()
+    pub(super) fn shard_name(&self, number: u32) -> super::digest::Digest {
+        shard::claimed(Path::new(&self.files.table.about.shards[number as usize].0)).unwrap()
     }
 
     /// Whether sound is fetched from a bucket, a shard at a time.
@@ -290,6 +289,13 @@ impl Cache {
     pub fn want(&self, shards: Vec<u32>) -> Result<(), Error> {
         let ShardFiles::Away(store) = &self.files.shards else { return Ok(()) };
         store.want(shards).map_err(Error::Workers)
+    }
+
+    /// No shard is needed any more; who waits for one is told so.
+    pub fn stop_fetching(&self) {
+        if let ShardFiles::Away(store) = &self.files.shards {
+            store.stop();
+        }
     }
 
     /// Fails where so many shards, the largest there are, do not fit on this machine together.

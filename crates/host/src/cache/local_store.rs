@@ -18,7 +18,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Shards that are fetched at a time; each is read in several ranges.
@@ -35,7 +34,8 @@ const ROOM: &str = "room.lock";
 /// The shards of one cache on this machine.
 pub(super) struct LocalStore {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads that were started.
+    fetchers: Mutex<usize>,
 }
 
 struct Shared {
@@ -55,6 +55,8 @@ struct State {
     under_way: HashSet<u32>,
     /// Why a shard cannot be read. It is not tried again in this run.
     failed: HashMap<u32, String>,
+    /// How often those who waited were told to stop.
+    stops: usize,
     closed: bool,
 }
 
@@ -68,7 +70,7 @@ pub(super) struct Held {
 impl LocalStore {
     pub(super) fn new(bucket: Arc<Bucket>, form: AudioForm, shards: Vec<(String, u64)>) -> Self {
         let shared = Shared { bucket, form, shards, state: Mutex::default(), changed: Condvar::new() };
-        LocalStore { shared: Arc::new(shared), threads: Mutex::default() }
+        LocalStore { shared: Arc::new(shared), fetchers: Mutex::new(0) }
     }
 
     pub(super) fn bucket(&self) -> &Bucket {
@@ -82,10 +84,11 @@ impl LocalStore {
 
     /// From now on these are needed, in this order, and no others.
     pub(super) fn want(&self, shards: Vec<u32>) -> io::Result<()> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        while threads.len() < FETCHERS {
+        let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        while *fetchers < FETCHERS {
             let shared = self.shared.clone();
-            threads.push(std::thread::Builder::new().name("fetch".into()).spawn(move || shared.work())?);
+            std::thread::Builder::new().name("fetch".into()).spawn(move || shared.work())?;
+            *fetchers += 1;
         }
         let mut state = self.shared.state();
         let wanted: HashSet<u32> = shards.iter().copied().collect();
@@ -96,15 +99,29 @@ impl LocalStore {
         Ok(())
     }
 
+    /// Nothing is needed any more, and who waits is told so: a run that ends must not wait for a network that is gone.
+    pub(super) fn stop(&self) {
+        let mut state = self.shared.state();
+        state.wanted.clear();
+        state.held.clear();
+        state.stops += 1;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
     /// A shard that is wanted, once it is here, or why it does not come; none where it is not wanted.
     pub(super) fn get(&self, number: u32) -> Option<Result<Arc<Held>, String>> {
         let mut state = self.shared.state();
+        let stops = state.stops;
         loop {
             if let Some(held) = state.held.get(&number) {
                 return Some(Ok(held.clone()));
             }
             if let Some(reason) = state.failed.get(&number) {
                 return Some(Err(reason.clone()));
+            }
+            if state.stops > stops {
+                return Some(Err("the run is over".into()));
             }
             if state.closed || !state.wanted.contains(&number) {
                 return None;
@@ -114,13 +131,11 @@ impl LocalStore {
     }
 }
 
+/// Threads end after the piece they are at. Nobody waits for them: the network may have gone.
 impl Drop for LocalStore {
     fn drop(&mut self) {
         self.shared.state().closed = true;
         self.shared.changed.notify_all();
-        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let _ = thread.join();
-        }
     }
 }
 

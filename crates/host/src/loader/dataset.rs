@@ -205,6 +205,11 @@ impl Dataset {
         self.cache.want(wanted)
     }
 
+    /// Lets go of what was fetched ahead.
+    pub(super) fn stop_fetching(&self) {
+        self.cache.stop_fetching();
+    }
+
     /// Fails where the shards that are needed at a time do not fit on this machine: of the chunk at hand, of the one
     /// before it, which others may still read, and of the next.
     pub fn check_room(&self, shuffle_shards: usize) -> Result<(), cache::Error> {

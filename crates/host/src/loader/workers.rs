@@ -234,6 +234,7 @@ impl Drop for Loader {
     /// Workers end after the batch they are at.
     fn drop(&mut self) {
         self.shared.queue.change(|state| state.closed = true);
+        self.shared.dataset.stop_fetching();
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }

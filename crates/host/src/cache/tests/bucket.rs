@@ -189,6 +189,39 @@ fn a_shard_that_cannot_be_read_is_counted_once_and_skipped() {
     assert_eq!(counts(&opened(&case, &elsewhere(&case)).1), (CLIPS, 0, 0, 0));
 }
 
+/// Who ends a run does not wait for a shard that does not come, and may still read what is there.
+#[test]
+fn a_run_that_ends_lets_go() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let (cache, _) = opened(&case, &elsewhere(&case));
+    let shard = cache.length(0).shard;
+    // Another process seems to fetch it, and does not get on.
+    let dir = kept_dir(&elsewhere(&case).data).join(FeatureSettings::new(&case.config).folder());
+    let name = shards_in(&bucket(&case).join("shards"))
+        .into_iter()
+        .find(|path| shard::claimed(path) == Some(cache.shard_name(shard)));
+    let part = dir.join(name.unwrap().file_name().unwrap()).with_extension("part");
+    let other = File::create(&part).unwrap();
+    other.lock().unwrap();
+    cache.want(vec![shard]).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cache.clip(0).map(|_| ()).map_err(|error| error.to_string()));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        cache.stop_fetching();
+        assert!(waiting.join().unwrap().unwrap_err().ends_with("the run is over"));
+    });
+    assert!(cache.clip(0).is_ok(), "by itself");
+    // The other process died: what it left half done is done again.
+    drop(other);
+    cache.want(vec![shard]).unwrap();
+    assert!(cache.clip(1).is_ok());
+    let is_here = || shards_in(&dir).len() == 1 && !part.exists();
+    (0..200).take_while(|_| !is_here()).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+    assert!(is_here());
+}
+
 /// What a run holds is not deleted by another that needs room; what nobody holds is.
 #[test]
 fn a_run_never_deletes_what_another_reads() {
