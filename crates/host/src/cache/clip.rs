@@ -93,7 +93,10 @@ impl Cache {
         };
         let rows = match table.about.clips == table.len() {
             true => (0..table.len() as u32).collect(),
-            false => rows(&table, |_, _| true)?,
+            false => {
+                let [all, _] = rows(&table, |_, _| Some(Share::Train))?;
+                all
+            }
         };
         let checked = (0..table.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         table.touch();
@@ -113,23 +116,26 @@ impl Cache {
     /// begins at an utterance, or shares by a hash of each id.
     pub fn parts(&self, validation_from: Option<usize>, data: &Data) -> Result<(Self, Self), Error> {
         let table = &self.files.table;
-        let part = |keep: &(dyn Fn(usize, f64) -> bool + Sync)| {
-            let rows = rows(table, keep).ok_or_else(|| self.unreadable())?;
-            Ok::<_, Error>(Cache { rows: Arc::new(rows), ..self.clone() })
+        let parts = |of: &(dyn Fn(usize, f64) -> Option<Share> + Sync)| {
+            let parts = rows(table, of).ok_or_else(|| self.unreadable())?;
+            let [train, validation] = parts.map(|rows| Cache { rows: Arc::new(rows), ..self.clone() });
+            Ok::<_, Error>((train, validation))
         };
         if let Some(from) = validation_from {
-            return Ok((self.before(validation_from), part(&|row, _| row >= from)?));
+            return parts(&|row, _| Some(if row < from { Share::Train } else { Share::Validation }));
         }
         let [lowest, highest] = table.about.fractions.map(f64::from_bits);
         let held_out = corpus::border(table.len(), lowest, highest, data.val_split);
-        let validation = part(&|_, fraction| fraction < held_out)?;
-        if data.val_split == 0.0 || data.train_split + data.val_split > 1.0 - 1e-9 {
-            return Ok((part(&|_, fraction| fraction >= held_out)?, validation));
+        let mut trained_from = held_out;
+        if data.val_split != 0.0 && data.train_split + data.val_split <= 1.0 - 1e-9 {
+            // The same hash decides, so what lies between the two shares is left out of both.
+            let (count, lowest) = self.lowest_from(held_out)?;
+            trained_from = held_out.max(corpus::border(count, lowest, highest, 1.0 - data.train_split));
         }
-        // The same hash decides, so what lies between the two shares is left out of both.
-        let (count, lowest) = self.lowest_from(held_out)?;
-        let unused = corpus::border(count, lowest, highest, 1.0 - data.train_split);
-        Ok((part(&|_, fraction| fraction >= held_out.max(unused))?, validation))
+        parts(&|_, fraction| match fraction < held_out {
+            true => Some(Share::Validation),
+            false => (fraction >= trained_from).then_some(Share::Train),
+        })
     }
 
     /// The clips in front of a row: of a corpus that brings its own validation part, those to train on.
@@ -338,17 +344,30 @@ fn shards_here(job: &BuildJob, table: &CorpusTable) -> Option<Vec<OnceLock<Optio
     Some(shards)
 }
 
-/// Rows that have features and that are to be kept, by number and fraction.
-fn rows(table: &CorpusTable, keep: impl Fn(usize, f64) -> bool + Sync) -> Option<Vec<u32>> {
-    let of = |columns: LengthColumns| -> Vec<u32> {
-        let rows = (0..columns.samples.len()).filter(|&at| columns.samples[at] > 0);
-        rows.filter(|&at| keep(columns.first + at, columns.fractions[at]))
-            .map(|at| (columns.first + at) as u32)
-            .collect()
+/// What a row is for.
+enum Share {
+    Train,
+    Validation,
+}
+
+/// Rows that have features and that are for training, and those for validation, by number and fraction.
+fn rows(table: &CorpusTable, share: impl Fn(usize, f64) -> Option<Share> + Sync) -> Option<[Vec<u32>; 2]> {
+    let of = |columns: LengthColumns| {
+        let [mut train, mut validation] = [(); 2].map(|()| Vec::with_capacity(columns.samples.len()));
+        for at in (0..columns.samples.len()).filter(|&at| columns.samples[at] > 0) {
+            let row = columns.first + at;
+            match share(row, columns.fractions[at]) {
+                Some(Share::Train) => train.push(row as u32),
+                Some(Share::Validation) => validation.push(row as u32),
+                None => {}
+            }
+        }
+        [train, validation]
     };
-    let mut rows = Vec::with_capacity(table.about.clips);
-    table.lengths(of, |found| rows.extend(found))?;
-    rows.shrink_to_fit();
+    let mut rows = [(); 2].map(|()| Vec::new());
+    rows[0].reserve_exact(table.about.clips);
+    table.lengths(of, |found| rows.iter_mut().zip(found).for_each(|(rows, found)| rows.extend(found)))?;
+    rows.iter_mut().for_each(Vec::shrink_to_fit);
     Some(rows)
 }
 

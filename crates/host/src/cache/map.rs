@@ -90,25 +90,27 @@ impl Footer {
     }
 
     /// The first columns of a record batch, read and not mapped: what is looked at once at the start should not count as
-    /// memory of this process. They take `body_bytes` at most.
+    /// memory of this process. They take `body_bytes` at most. `words` is memory that may be used, which the second answer is
+    /// made of: memory that is new to a process costs more than what is read into it.
     pub(super) fn first_columns(
         &self,
         file: &File,
         number: usize,
         columns: usize,
         body_bytes: usize,
-    ) -> Result<RecordBatch, ArrowError> {
+        mut words: Vec<u64>,
+    ) -> Result<(RecordBatch, Buffer), ArrowError> {
         let (start, head, body) = sizes(&self.blocks[number])?;
         let length = head.checked_add(body.min(body_bytes)).ok_or_else(|| bad("block length"))?;
         // Nobody has checked what the file says of its sizes.
         if (start + length) as u64 > file.metadata()?.len() {
             return Err(bad("a block reaches past the end"));
         }
-        let mut words = vec![0u64; length.div_ceil(size_of::<u64>())];
+        words.resize(length.div_ceil(size_of::<u64>()), 0);
         file.read_exact_at(&mut bytemuck::cast_slice_mut(&mut words)[..length], start as u64)?;
         let bytes = Buffer::from_vec(words);
         let decoder = self.decoder().with_projection((0..columns).collect());
-        guarded(|| decoded(&decoder, &self.blocks[number], &bytes))
+        guarded(|| decoded(&decoder, &self.blocks[number], &bytes)).map(|batch| (batch, bytes))
     }
 
     fn decoder(&self) -> FileDecoder {

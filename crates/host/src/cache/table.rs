@@ -19,6 +19,7 @@ use arrow_array::{Array, BinaryArray, FixedSizeBinaryArray, ListArray, RecordBat
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -225,11 +226,18 @@ impl CorpusTable {
         of: impl Fn(LengthColumns) -> T + Sync,
         mut take: impl FnMut(T),
     ) -> Option<()> {
+        thread_local!(static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
         let read = |number: usize| {
-            let read = self.footer.first_columns(&self.file, number, LENGTH_COLUMNS.len(), LENGTH_BYTES);
-            let columns = LengthColumns::of(&read.ok()?, number * PIECE_ROWS)?;
+            let (words, count) = (WORDS.take(), LENGTH_COLUMNS.len());
+            let (batch, bytes) = self.footer.first_columns(&self.file, number, count, LENGTH_BYTES, words).ok()?;
+            let columns = LengthColumns::of(&batch, number * PIECE_ROWS)?;
+            drop(batch);
             let is_whole = columns.digest() == self.about.pieces[number][1];
-            (is_whole && columns.samples.len() == self.rows_of(number)).then(|| of(columns))
+            let found = (is_whole && columns.samples.len() == self.rows_of(number)).then(|| of(columns));
+            if let Ok(words) = bytes.into_vec() {
+                WORDS.set(words);
+            }
+            found
         };
         for start in (0..self.pieces.len()).step_by(PIECES_AT_ONCE) {
             let some = start..(start + PIECES_AT_ONCE).min(self.pieces.len());

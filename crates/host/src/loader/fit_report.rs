@@ -4,7 +4,6 @@ use super::dataset::ClipLimits;
 use crate::config::LongClips;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound;
 
 /// Share of the clips that a limit should keep.
 const KEPT: f64 = 0.99;
@@ -96,19 +95,43 @@ impl FitReport {
 
 /// How many clips have each length: a few thousand numbers, whatever the size of the corpus.
 #[derive(Clone, Debug, Default)]
-pub struct Counts(BTreeMap<usize, usize>);
+pub struct Counts {
+    /// Of usual lengths, by length: ten million are counted in no time.
+    usual: Vec<usize>,
+    longer: BTreeMap<usize, usize>,
+}
+
+/// Lengths below it are usual.
+const USUAL: usize = 1 << 14;
 
 impl Counts {
     fn add(&mut self, length: usize) {
-        *self.0.entry(length).or_default() += 1;
+        self.add_many(length, 1);
+    }
+
+    fn add_many(&mut self, length: usize, clips: usize) {
+        if length >= USUAL {
+            *self.longer.entry(length).or_default() += clips;
+            return;
+        }
+        if length >= self.usual.len() {
+            self.usual.resize(length + 1, 0);
+        }
+        self.usual[length] += clips;
     }
 
     fn merge(&mut self, other: Counts) {
-        other.0.into_iter().for_each(|(length, clips)| *self.0.entry(length).or_default() += clips);
+        other.iter().for_each(|(length, clips)| self.add_many(length, clips));
+    }
+
+    /// Lengths that clips have, the shortest first, and how many have each.
+    fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        let usual = self.usual.iter().copied().enumerate().filter(|(_, clips)| *clips > 0);
+        usual.chain(self.longer.iter().map(|(length, clips)| (*length, *clips)))
     }
 
     fn clips(&self) -> usize {
-        self.0.values().sum()
+        self.iter().map(|(_, clips)| clips).sum()
     }
 }
 
@@ -126,12 +149,12 @@ impl LimitUse {
         let clips = lengths.clips();
         let kept = (clips as f64 * KEPT).ceil() as usize;
         let mut so_far = 0;
-        let reaches = |(_, clips): &(&usize, &usize)| {
-            so_far += **clips;
+        let reaches = |(_, clips): &(usize, usize)| {
+            so_far += clips;
             so_far >= kept
         };
-        let keeps_most = lengths.0.iter().find(reaches).map_or(limit, |(length, _)| *length);
-        let above = lengths.0.range((Bound::Excluded(limit), Bound::Unbounded)).map(|(_, clips)| clips).sum();
+        let keeps_most = lengths.iter().find(reaches).map_or(limit, |(length, _)| length);
+        let above = lengths.iter().filter(|(length, _)| *length > limit).map(|(_, clips)| clips).sum();
         LimitUse { name, limit, clips, above, keeps_most }
     }
 }

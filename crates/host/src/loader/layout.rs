@@ -68,6 +68,9 @@ impl Lengths {
     /// What a clip takes of a batch at its slowest.
     pub fn get(&self, clip: usize) -> Length {
         let own = self.own(clip);
+        if self.speed == 0.0 {
+            return own;
+        }
         Length { frames: (own.frames as f64 / (1.0 - self.speed)).ceil() as usize, ..own }
     }
 
@@ -109,7 +112,7 @@ impl Budget {
 
     /// Packed for several sets that share their batches' sizes.
     pub fn packed_for(sets: &[&Lengths], batch_size: usize) -> Self {
-        Self::of_frames_for(sets, batch_size * (mean(sets).frames + GAP))
+        Self::of_frames_for(sets, batch_size * (mean_and_longest(sets).0.frames + GAP))
     }
 
     /// Packed: room for so many frames, and at least for the longest utterance.
@@ -119,7 +122,7 @@ impl Budget {
 
     /// Packed for several sets that share their batches' sizes.
     pub fn of_frames_for(sets: &[&Lengths], frames: usize) -> Self {
-        let (mean, longest) = (mean(sets), longest(sets));
+        let (mean, longest) = mean_and_longest(sets);
         let clips: usize = sets.iter().map(|set| set.len()).sum();
         // More than the corpus has would be padding and nothing else.
         let utterances = frames.div_ceil(mean.frames + GAP).min(clips.max(1));
@@ -188,17 +191,21 @@ fn even(frames: usize) -> usize {
 
 /// The most frames and the most tokens that any has; one of each where there is none.
 pub fn longest(sets: &[&Lengths]) -> Length {
-    let all = || sets.iter().flat_map(|set| set.iter());
-    Length { frames: all().map(|l| l.frames).max().unwrap_or(1), tokens: all().map(|l| l.tokens).max().unwrap_or(1) }
+    mean_and_longest(sets).1
 }
 
-fn mean(sets: &[&Lengths]) -> Length {
+/// In one go through all lengths.
+fn mean_and_longest(sets: &[&Lengths]) -> (Length, Length) {
     let clips: usize = sets.iter().map(|set| set.len()).sum();
-    let mean = |of: fn(Length) -> usize| {
-        let sum: usize = sets.iter().flat_map(|set| set.iter()).map(of).sum();
-        sum.div_ceil(clips.max(1))
-    };
-    Length { frames: mean(|l| l.frames), tokens: mean(|l| l.tokens) }
+    let (mut sum, mut longest) = ([0, 0], [0, 0]);
+    for Length { frames, tokens } in sets.iter().flat_map(|set| set.iter()) {
+        sum = [sum[0] + frames, sum[1] + tokens];
+        longest = [longest[0].max(frames), longest[1].max(tokens)];
+    }
+    let [frames, tokens] = sum.map(|sum: usize| sum.div_ceil(clips.max(1)));
+    let least = usize::from(clips == 0);
+    let longest = Length { frames: longest[0].max(least), tokens: longest[1].max(least) };
+    (Length { frames, tokens }, longest)
 }
 
 /// One axis of a batch as arrays of fixed size, ready for tensors.
