@@ -58,7 +58,9 @@ bench-frontend: build
 	$(CARGO) build $(PROFILE) -p myxtts-host --example frontend
 	@benches/frontend/run.sh
 
-# Shards to samples beside webdataset and datasets, on the same shards and cores; see docs/corpora.md.
+# Shards to samples beside webdataset and datasets, on the same shards and cores (docs/corpora.md); opening, planning and memory
+# at 10³ … 10⁷ rows (docs/cache.md), ROWS="1000 1000000" for fewer.
 bench-corpora: build
-	$(CARGO) build $(PROFILE) -p myxtts-host --example shards
+	$(CARGO) build $(PROFILE) -p myxtts-host --example shards --example corpora
 	@benches/corpora/read.sh
+	@benches/corpora/index.sh target/release/examples/corpora

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Keys that may differ from rank to rank: where things are, and how fast they are got. What the corpus comes to is compared
 /// by itself.
-const OWN: [&str; 26] = [
+const OWN: [&str; 28] = [
     "device",
     "data_gpu",
     "model_gpu",
@@ -37,6 +37,8 @@ const OWN: [&str; 26] = [
     "speaker_pattern",
     "enable_caching",
     "cache_dir",
+    "local_cache",
+    "local_cache_size",
     "num_workers",
     "use_native_loading",
     "prefetch_buffer_size",

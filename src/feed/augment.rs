@@ -71,7 +71,7 @@ impl Augment {
         let sums = Tensor::zeros([frames.capacity() + 1, 1], (Kind::Float, samples.device()));
         let mean = sums.index_add(0, &frames.owner, &power).narrow(0, 0, frames.capacity())
             / frames.lens.clamp_min(1).unsqueeze(1);
-        let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 1]);
+        let mut rng = Rng::new(&[self.seed, at.epoch, at.number(), 1]);
         let share = |rng: &mut Rng| 10f64.powf(-(snr_db + rng.unit() * NOISE_SPREAD_DB) / 10.0);
         let level = (mean * draws(frames.capacity(), &mut rng, share, samples.device())).sqrt();
         let from = rng.below(NOISE_SAMPLES) as i64;
@@ -96,7 +96,7 @@ impl Augment {
     /// Factors by which the utterances move up or down, within the chosen interval: `[utterances, 1]`. Absent where nothing
     /// moves.
     fn pitch_factors(&self, batch: &Batch, at: &Position) -> Option<Tensor> {
-        let mut rng = Rng::new(&[self.seed, at.epoch, at.batch, 2]);
+        let mut rng = Rng::new(&[self.seed, at.epoch, at.number(), 2]);
         let factor = |rng: &mut Rng| 2f64.powf((rng.unit() * 2.0 - 1.0) * self.pitch_semitones / 12.0);
         let device = batch.frames.lens.device();
         (self.pitch_semitones != 0.0).then(|| draws(batch.frames.capacity(), &mut rng, factor, device))

@@ -5,7 +5,7 @@ use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::Config;
 use host::dataset::TrainingData;
-use host::loader::{Dataset, HostBatch, plan};
+use host::loader::{Dataset, HostBatch};
 use std::sync::Arc;
 use tch::{Device, Tensor};
 
@@ -21,15 +21,15 @@ pub fn mel_stats(data: &TrainingData, config: &Config) -> Result<MelStats> {
     }
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(config, layout, MelStats::identity(), Purpose::Voice, Device::Cpu)?;
-    let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
-    let batches = plans.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &data.train, clips, 0)?.1));
+    let plan = data.train.plan(&data.budget, config.training.seed, 0, 0);
+    let batches = plan.iter().take(STATS_BATCHES).map(|clips| Ok(batch_on(&features, &data.train, clips, 0)?.1));
     let stats = MelStats::of(&batches.collect::<Result<Vec<_>>>()?);
     let [mean, std] = *data.mel_stats.get_or_init(|| [stats.mean, stats.std]);
     Ok(MelStats { mean, std })
 }
 
 /// One batch made here and now, for what needs no pipeline. `number` decides on its references.
-pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[usize], number: u64) -> Result<(HostBatch, Batch)> {
+pub fn batch_on(features: &Features, dataset: &Dataset, clips: &[u32], number: u64) -> Result<(HostBatch, Batch)> {
     let device = features.device();
     let layout = features.layout();
     let block = allocate(Device::Cpu)(layout.bytes).map_err(anyhow::Error::msg)?;
@@ -51,8 +51,9 @@ pub fn means_over<const N: usize>(
     let (rank, size) = ranks.map_or((0, 1), |ranks| (ranks.me.rank, ranks.me.size));
     // The means' sums, then the frames.
     let mut sums = vec![0.0; N + 1];
-    let plans = plan(dataset.lengths(), &features.layout().budget, 0, 0);
-    for (number, clips) in plans.iter().enumerate().skip(rank).step_by(size) {
+    let plans: Vec<_> =
+        (0..dataset.chunks()).map(|chunk| dataset.plan(&features.layout().budget, 0, 0, chunk)).collect();
+    for (number, clips) in plans.iter().flat_map(|plan| plan.iter()).enumerate().skip(rank).step_by(size) {
         let (host, batch) = batch_on(features, dataset, clips, number as u64)?;
         tch::manual_seed(EVALUATION_SEED + number as i64);
         let weight = host.speech_frames() as f64;

@@ -7,7 +7,7 @@ use crate::model::Voice;
 use crate::run::{RunContext, activation_kind, start_feed};
 use anyhow::Result;
 use host::cache::durations::{self, Aligned};
-use host::loader::{Dataset, Position, plan};
+use host::loader::{Dataset, Position};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,29 +104,37 @@ impl SetAligner<'_> {
     /// One epoch through the training's own pipeline. Returns what was damaged.
     pub(super) fn align(&self, into: &mut Vec<Aligned>) -> Result<Vec<String>> {
         let RunContext { config, data, bar, stop, .. } = *self.context;
-        let segments: Vec<_> = data.train.segments().collect();
-        let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
+        let (chunks, plan) =
+            (data.train.chunks(), |chunk| data.train.plan(&data.budget, config.training.seed, 0, chunk));
+        let mut at_hand = (0, plan(0));
         let mut feed = start_feed(self.context, Position::default(), self.stats, Purpose::Voice)?;
         let mut input = None;
         while !stop.load(Ordering::Relaxed) {
             let next = feed.next(&mut input)?.resume_at;
             // A batch that could not be made is left out, so the position tells which one this is.
-            let number = match (next.epoch, next.batch) {
-                (0, next) => next as usize - 1,
-                (1, 0) => plans.len() - 1,
+            let (chunk, number) = match (next.epoch, next.chunk, next.batch) {
+                (0, chunk, batch @ 1..) => (chunk, Some(batch as usize - 1)),
+                (0, chunk, 0) => (chunk - 1, None),
+                (1, 0, 0) => (chunks - 1, None),
                 _ => break, // the epoch's last batch was left out
             };
+            if at_hand.0 != chunk {
+                at_hand = (chunk, plan(chunk));
+            }
+            let last = at_hand.1.len() - 1;
+            let number = number.unwrap_or(last);
             let batch = input.as_ref().expect("a batch was delivered");
             let paths = Paths::of(self.voice, batch);
-            for (index, &clip) in plans[number].iter().enumerate() {
-                let (id, segment) = &segments[clip];
+            let clips = at_hand.1.batch(number);
+            for (index, &clip) in clips.iter().enumerate() {
+                let (id, segment) = data.train.segment_of(clip as usize);
                 let durations = paths.durations(index);
                 if !durations.is_empty() {
-                    into.push(Aligned { id: (*id).to_owned(), segment: segment.clone(), durations });
+                    into.push(Aligned { id: id.to_owned(), segment, durations });
                 }
             }
-            bar.inc(plans[number].len() as u64);
-            if number + 1 == plans.len() {
+            bar.inc(clips.len() as u64);
+            if (chunk + 1, number) == (chunks, last) {
                 break;
             }
         }

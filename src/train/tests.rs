@@ -9,7 +9,7 @@ use crate::run::{RunContext, batch_on, start_feed};
 use host::cache::durations::{self, Aligned};
 use host::config::{self, Config};
 use host::dataset::{KnownTokenizer, TrainingData, prepare};
-use host::loader::{Dataset, Position, plan};
+use host::loader::{Dataset, Position};
 use host::tools::sample_corpus;
 use indicatif::ProgressBar;
 use proptest::prelude::*;
@@ -99,7 +99,7 @@ fn frozen_durations_are_those_of_the_search_bit_for_bit_and_so_are_the_losses() 
     let frozen = case.prepare(config::Durations::Frozen);
     assert_eq!(frozen.durations.as_ref().unwrap().about().checkpoint, "a");
     let (plain, known) = (case.features(&searching), case.features(&frozen));
-    for (number, clips) in plan(frozen.train.lengths(), &frozen.budget, 0, 0).iter().enumerate() {
+    for (number, clips) in frozen.train.plan(&frozen.budget, 0, 0, 0).iter().enumerate() {
         let (_, searched) = batch_on(&plain, &searching.train, clips, number as u64).unwrap();
         let (_, held) = batch_on(&known, &frozen.train, clips, number as u64).unwrap();
         assert!(searched.token_of_frame.is_none());
@@ -159,7 +159,7 @@ fn augmented(config: &Config, strength: f64) -> Config {
 /// Mel frames and samples of each clip of a set.
 fn speech(features: &Features, set: &Dataset) -> Vec<(Tensor, Option<Tensor>)> {
     let clip = |clip: usize| {
-        let (host, batch) = batch_on(features, set, &[clip], 0).unwrap();
+        let (host, batch) = batch_on(features, set, &[clip as u32], 0).unwrap();
         let frames = host.frame_spans[0].len as i64;
         let samples = batch.samples.as_ref().map(|all| all.narrow(0, 0, frames * (all.size()[0] / batch.frames.len())));
         (batch.mel.narrow(0, 0, frames), samples)

@@ -10,7 +10,6 @@ use crate::model::{Losses, Voice};
 use crate::optimizer::ParameterGroup;
 use crate::run::{RunContext, activation_kind, batch_on, mel_stats};
 use anyhow::{Context, Result};
-use host::loader::plan;
 use std::path::Path;
 use std::sync::Arc;
 use tch::nn::VarStore;
@@ -60,8 +59,8 @@ fn representative(context: &RunContext, state: &RunState) -> Result<VoiceFile> {
     let config = config.without_augmentation();
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(&config, layout, state.mel_stats, Purpose::Voice, Device::Cpu)?;
-    let plans = plan(data.train.lengths(), &data.budget, config.training.seed, 0);
-    let (host, batch) = batch_on(&features, &data.train, &plans[0], 0)?;
+    let plan = data.train.plan(&data.budget, config.training.seed, 0, 0);
+    let (host, batch) = batch_on(&features, &data.train, plan.batch(0), 0)?;
     let clips: Vec<Tensor> = host
         .frame_spans
         .iter()

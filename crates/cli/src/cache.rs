@@ -56,7 +56,7 @@ struct Prune {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut flags = Overrides::default();
     flags.set("data.cache_dir", args.cache_dir.as_ref());
-    let dir = Config::resolve(args.config.as_deref(), flags)?.data.cache_dir.unwrap_or_else(cache::default_dir);
+    let dir = cache::kept_dir(&Config::resolve(args.config.as_deref(), flags)?.data);
     match args.action.unwrap_or(Action::List) {
         Action::List => list(&dir, args.json)?,
         Action::Prune(prune) => clear(&dir, &prune, args.json)?,

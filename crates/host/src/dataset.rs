@@ -1,7 +1,7 @@
 //! What a run trains on: corpus → split → tokenizer → cache → datasets and the batch budget.
 
 use crate::cache::durations::{self, Durations};
-use crate::cache::{self, BuildSeconds, Cache};
+use crate::cache::{self, BuildSeconds, Cache, CacheReport, CorpusKey, KnownCorpus};
 use crate::config::{self, Config, Data, RunFacts, Start};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::error::hinted;
@@ -80,6 +80,8 @@ pub enum KnownTokenizer<'a> {
     Exactly(&'a Tokenizer),
     /// The tokenizer of the voice it starts from: whatever that could read, this one shall.
     AtLeast(&'a Tokenizer),
+    /// The tokenizer of the corpus that this one is held against.
+    OfRun(&'a Tokenizer),
 }
 
 /// Reads the corpus and opens its cache, building what is missing.
@@ -95,42 +97,26 @@ pub fn prepare(
     let path = data.dataset_path.as_deref().ok_or_else(|| {
         hinted("no corpus was named", "`myxtts train --train-data DIR`; `myxtts sample-corpus DIR` makes one to try")
     })?;
-    let corpus = read(path, data, &mut findings, &mut notes)?;
-    let mut read_held_out = |path| read(path, data, &mut findings, &mut notes);
-    let held_out = data.val_data.as_deref().map(&mut read_held_out).transpose()?;
-    let tokenizer = match known {
-        KnownTokenizer::Exactly(tokenizer) => {
-            notes.extend(tokenizer.check()?);
-            findings.extend(unknown(&corpus.utterances, tokenizer, &data.language));
-            tokenizer.clone()
-        }
-        _ => {
-            let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
-            notes.push(format!("tokens: {told}"));
-            match known {
-                KnownTokenizer::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
-                _ => tokenizer,
-            }
-        }
-    };
-    let speakers = corpus.speakers();
+    let run = (config, progress, stop, hook);
     let (mut building, mut features) = (CacheBuild::default(), PathBuf::new());
-    // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
-    let mut open = |utterances: &[Utterance]| -> Result<Cache> {
-        let began = Instant::now();
-        let (cache, report) = cache::open(utterances, &tokenizer, config, progress, stop, hook)?;
-        building.add(&report, began.elapsed());
-        features.clone_from(&report.path);
-        findings.extend(report.failures.iter().map(ToString::to_string));
-        Ok(cache)
+    let mut take = |opened: &mut Opened| {
+        building.add(&opened.report, opened.took);
+        features.clone_from(&opened.report.path);
+        notes.append(&mut opened.known.notes);
+        findings.append(&mut opened.known.findings);
+        findings.extend(opened.report.failures.iter().map(ToString::to_string));
     };
-    let whole = open(&corpus.utterances)?;
-    let (train, validation) = match held_out {
-        Some(held_out) => (whole.part(&corpus.into_parts().0), open(&held_out.utterances)?),
-        None => {
-            let (train, validation) = parts(corpus, data);
-            (whole.part(&train), whole.part(&validation))
+    // One table for the whole corpus, the same that `myxtts prepare` fills; training and validation are views of it.
+    let mut whole = open(path, known, run)?;
+    take(&mut whole);
+    let KnownCorpus { tokenizer, validation_from, speakers, .. } = whole.known;
+    let (train, validation) = match data.val_data.as_deref() {
+        Some(path) => {
+            let mut held_out = open(path, KnownTokenizer::OfRun(&tokenizer), run)?;
+            take(&mut held_out);
+            (whole.cache.before(validation_from), held_out.cache)
         }
+        None => whole.cache.parts(validation_from, data)?,
     };
     let mut fitting = |cache, config, name| fitting(cache, &tokenizer, config, name, &mut notes);
     let (mut train, fit) = fitting(train, config, "training")?;
@@ -139,6 +125,7 @@ pub fn prepare(
         let hint = "raise --max-mel-frames and --max-text-length, or see `myxtts check`";
         return Err(hinted(format!("no clip is left to train on: {fit}"), hint));
     }
+    train.check_room(data.shuffle_shards)?;
     let durations = match data.durations {
         config::Durations::Search => None,
         config::Durations::Frozen => Some(freeze(config, &tokenizer, [&mut train, &mut validation])?),
@@ -161,6 +148,77 @@ pub fn prepare(
         durations,
         mel_stats,
     })
+}
+
+/// A corpus and its cache, open.
+struct Opened {
+    known: KnownCorpus,
+    cache: Cache,
+    report: CacheReport,
+    /// Time until the cache was open, building included.
+    took: Duration,
+}
+
+/// Settings, who watches, who ends it, and what is called at its moments.
+type Run<'a> = (&'a Config, &'a (dyn Fn(cache::Progress) + Sync), &'a AtomicBool, &'a Hook);
+
+/// Opens a corpus as it was when it was last opened or, where anything has changed, reads it and builds what is missing.
+fn open(path: &Path, known: KnownTokenizer, run: Run) -> Result<Opened> {
+    let (config, progress, stop, hook) = run;
+    let check = match known {
+        KnownTokenizer::Exactly(tokenizer) => tokenizer.check()?,
+        _ => None,
+    };
+    let tokens = match known {
+        // What the machine offers decides too, so it is asked; fitted to nothing, a tokenizer tells.
+        KnownTokenizer::Nothing => offered(config)?.fingerprint(),
+        KnownTokenizer::AtLeast(other) => format!("{} {}", offered(config)?.fingerprint(), other.fingerprint()),
+        KnownTokenizer::Exactly(tokenizer) => format!("exactly {}", tokenizer.fingerprint()),
+        KnownTokenizer::OfRun(tokenizer) => format!("of a run {}", tokenizer.fingerprint()),
+    };
+    let mut began = Instant::now();
+    let key = CorpusKey::new(path, config, &tokens);
+    if let Some(mut known) = key.as_ref().and_then(CorpusKey::find)
+        && let Some((cache, report)) = cache::open_known(&known, config)?
+    {
+        known.notes.extend(check);
+        return Ok(Opened { known, cache, report, took: began.elapsed() });
+    }
+    let corpus = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?;
+    let mut notes = vec![format!("{}: read as {}: {}", path.display(), corpus.format, corpus.why)];
+    let mut findings: Vec<String> = corpus.problems.iter().map(ToString::to_string).collect();
+    let mut lasts = true;
+    let tokenizer = match known {
+        KnownTokenizer::Exactly(tokenizer) => {
+            findings.extend(unknown(&corpus.utterances, tokenizer, &config.data.language));
+            tokenizer.clone()
+        }
+        KnownTokenizer::OfRun(tokenizer) => tokenizer.clone(),
+        _ => {
+            let (tokenizer, told) = cache::tokenizer(&corpus.utterances, config)?;
+            // Other symbols than the machine offers were chosen because a voice is missing, and that may change.
+            lasts = told == offered(config)?.describe();
+            notes.push(format!("tokens: {told}"));
+            match known {
+                KnownTokenizer::AtLeast(other) => tokenizer.joined(other).unwrap_or(tokenizer),
+                _ => tokenizer,
+            }
+        }
+    };
+    began = Instant::now();
+    let (cache, report) = cache::open(&corpus.utterances, &tokenizer, config, progress, stop, hook)?;
+    let took = began.elapsed();
+    let mut known = KnownCorpus::new(&corpus, &tokenizer, &findings, &notes);
+    if let Some(key) = key.filter(|_| lasts) {
+        key.remember(&corpus, path, config, known.clone());
+    }
+    known.notes.extend(check);
+    Ok(Opened { known, cache, report, took })
+}
+
+/// The tokenizer of no text: it tells which symbols this machine offers.
+fn offered(config: &Config) -> Result<Tokenizer> {
+    Ok(Tokenizer::of_corpus(&[], &config.data.language, config.data.tokenizer)?)
 }
 
 /// Part of a corpus that a voice is held against.
@@ -191,13 +249,6 @@ fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     }
     // The same hash decides, so what lies between the two shares is left out of both.
     (corpus::split(train, 1.0 - data.train_split).0, validation)
-}
-
-fn read(path: &Path, data: &Data, findings: &mut Vec<String>, notes: &mut Vec<String>) -> Result<Corpus> {
-    let corpus = corpus::read(path, &corpus::ReadOptions::of(data)?)?;
-    notes.push(format!("{}: read as {}: {}", path.display(), corpus.format, corpus.why));
-    findings.extend(corpus.problems.iter().map(|problem| problem.to_string()));
-    Ok(corpus)
 }
 
 /// What a resumed run's voice cannot read in this corpus.
@@ -261,7 +312,7 @@ fn freeze(config: &Config, tokenizer: &Tokenizer, sets: [&mut Dataset; 2]) -> Re
 
 /// One budget for training and validation, so that shapes never change.
 fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<String>) -> Budget {
-    let lengths = [train.lengths(), validation.lengths()].concat();
+    let lengths = [train.lengths(), validation.lengths()];
     if data.pad_to_fixed_length {
         // A limit of characters says nothing of tokens: a slot has as many as the longest text. Clips that may be spoken
         // slower need more frames than the limit.
@@ -269,10 +320,109 @@ fn budget(data: &Data, train: &Dataset, validation: &Dataset, notes: &mut Vec<St
         let max = Length { frames: frames.max(data.max_mel_frames), tokens };
         return Budget::padded(data.batch_size.min(train.lengths().len()), max);
     }
-    let Some(frames) = data.frame_budget else { return Budget::packed(&lengths, data.batch_size) };
-    let budget = Budget::of_frames(&lengths, frames);
+    let Some(frames) = data.frame_budget else { return Budget::packed_for(&lengths, data.batch_size) };
+    let budget = Budget::of_frames_for(&lengths, frames);
     if budget.frames != frames {
         notes.push(format!("frame_budget {frames}: {}", budget.why_not(frames)));
     }
     budget
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audio;
+    use std::fs::{self, File};
+    use std::time::SystemTime;
+
+    const RATE_HZ: u32 = 16_000;
+
+    /// A corpus in the layout of LJSpeech whose last row has no recording, all of it an hour old.
+    fn corpus(dir: &Path) -> Config {
+        fs::create_dir_all(dir.join("wavs")).unwrap();
+        let rows: String = (0..8).map(|clip| format!("clip{clip}|the größte text {clip}\n")).collect();
+        fs::write(dir.join("metadata.csv"), rows).unwrap();
+        (0..7).for_each(|clip| record(dir, clip));
+        age(dir);
+        let mut config = Config::default();
+        (config.data.sample_rate, config.data.val_split) = (RATE_HZ, 0.2);
+        (config.data.dataset_path, config.data.cache_dir) = (Some(dir.to_owned()), Some(dir.with_extension("cache")));
+        config.data.tokenizer = config::TokenizerKind::Characters;
+        (config.data.trim_silence, config.data.language) = (false, "en".into());
+        config
+    }
+
+    fn record(dir: &Path, clip: usize) {
+        let samples: Vec<f32> = (0..8000 + 100 * clip).map(|at| (at % (50 + clip)) as f32 / 100.0 - 0.2).collect();
+        audio::write_wav(&dir.join(format!("wavs/clip{clip}.wav")), &samples, RATE_HZ).unwrap();
+    }
+
+    fn age(dir: &Path) {
+        let wavs = fs::read_dir(dir.join("wavs")).unwrap().map(|entry| entry.unwrap().path());
+        for path in wavs.chain([dir.join("metadata.csv"), dir.join("wavs"), dir.to_owned()]) {
+            File::open(path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+        }
+    }
+
+    fn run(config: &Config, known: KnownTokenizer) -> TrainingData {
+        prepare(config, known, &|_| (), &AtomicBool::new(false), &Hook::NONE).unwrap()
+    }
+
+    fn key(config: &Config) -> CorpusKey {
+        let path = config.data.dataset_path.as_deref().unwrap();
+        CorpusKey::new(path, config, &offered(config).unwrap().fingerprint()).unwrap()
+    }
+
+    #[test]
+    fn a_corpus_that_has_not_changed_is_opened_without_its_metadata() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("corpus");
+        let config = corpus(&dir);
+        assert!(key(&config).find().is_none());
+        let cold = run(&config, KnownTokenizer::Nothing);
+        assert_eq!((cold.building.built, cold.findings.len()), (7, 1));
+        assert!(key(&config).find().is_some());
+        let warm = run(&config, KnownTokenizer::Nothing);
+        assert_eq!((warm.building.built, warm.building.reused), (0, 7));
+        let told = |data: &TrainingData| (data.findings.clone(), data.notes.clone(), data.tokenizer.fingerprint());
+        assert_eq!(told(&warm), told(&cold));
+        let clips = |data: &TrainingData| [&data.train, data.validation.as_ref().unwrap()].map(|set| set.fingerprint());
+        assert_eq!((clips(&warm), warm.budget), (clips(&cold), cold.budget));
+        // A voice that is resumed asks whether it can read the texts, and is told so again.
+        let other = Tokenizer::fit([("the tex", "en")].into_iter());
+        let resumed = || run(&config, KnownTokenizer::Exactly(&other)).findings;
+        let said = resumed();
+        assert!(said.iter().any(|finding| finding.starts_with("the voice does not know these characters: ")));
+        assert_eq!(resumed(), said);
+    }
+
+    /// A new recording, a recording that goes, a row that is edited in place: each is seen, however old its times say it is.
+    #[test]
+    fn a_corpus_that_changes_is_read_again() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("corpus");
+        let config = corpus(&dir);
+        let changes: [(&dyn Fn(), usize, usize); 3] = [
+            (&|| record(&dir, 7), 8, 0),
+            (&|| fs::remove_file(dir.join("wavs/clip2.wav")).unwrap(), 7, 1),
+            (
+                &|| {
+                    let text = fs::read_to_string(dir.join("metadata.csv")).unwrap();
+                    fs::write(dir.join("metadata.csv"), text.replace("text 3", "text 9")).unwrap();
+                },
+                7,
+                1,
+            ),
+        ];
+        run(&config, KnownTokenizer::Nothing);
+        for (number, (change, clips, findings)) in changes.into_iter().enumerate() {
+            assert!(key(&config).find().is_some(), "before change {number}");
+            change();
+            age(&dir);
+            assert!(key(&config).find().is_none(), "change {number}");
+            let data = run(&config, KnownTokenizer::Nothing);
+            let CacheBuild { built, encoded, reused, .. } = data.building;
+            assert_eq!((built + encoded + reused, data.findings.len()), (clips, findings), "change {number}");
+        }
+    }
 }

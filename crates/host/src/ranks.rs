@@ -27,6 +27,58 @@ pub struct Membership {
     pub launcher: &'static str,
 }
 
+/// One of several equal parts of some work, each done by another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Counted from 0.
+    pub number: usize,
+    pub of: usize,
+}
+
+impl Part {
+    /// Which of so many things are this part's: neighbours.
+    pub fn range(&self, things: usize) -> std::ops::Range<usize> {
+        things * self.number / self.of..things * (self.number + 1) / self.of
+    }
+
+    /// What a user typed: `3/16`, counted from 1, or `auto` for the place in a SLURM array or among the processes of a
+    /// launcher.
+    pub fn named(text: &str) -> Result<Self> {
+        Self::of_text(text, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn of_text(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let hint = "3/16 is the third of sixteen parts; `auto` takes it from a SLURM array, srun, mpirun or torchrun";
+        if text == "auto" {
+            return Self::of_process(variable)?.ok_or_else(|| hinted("no launcher says which part this is", hint));
+        }
+        let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((part, of)) if (1..=of).contains(&part) => Ok(Part { number: part - 1, of }),
+            Some((part, of)) => Err(hinted(format!("part {part} of {of}: parts count from 1 to {of}"), hint)),
+            None => Err(hinted(format!("`{text}` is no part"), hint)),
+        }
+    }
+
+    fn of_process(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>> {
+        let number = |name: &str| -> Result<Option<usize>> {
+            let parse = |text: String| text.trim().parse().with_context(|| format!("{name} is `{text}`, not a number"));
+            variable(name).map(parse).transpose()
+        };
+        let (id, count) = (number("SLURM_ARRAY_TASK_ID")?, number("SLURM_ARRAY_TASK_COUNT")?);
+        if let (Some(id), Some(of)) = (id, count) {
+            let (first, step) = (number("SLURM_ARRAY_TASK_MIN")?, number("SLURM_ARRAY_TASK_STEP")?);
+            let number = id.saturating_sub(first.unwrap_or(0)) / step.unwrap_or(1).max(1);
+            if number >= of {
+                let fact = format!("SLURM_ARRAY_TASK_ID is {id}, of an array of {of} that is not evenly spaced");
+                return Err(hinted(fact, "name the part: --shard 3/16"));
+            }
+            return Ok(Some(Part { number, of }));
+        }
+        Ok(Membership::of(variable)?.map(|me| Part { number: me.rank, of: me.size }))
+    }
+}
+
 /// Names of the variables that a launcher sets.
 struct Variables {
     launcher: &'static str,
@@ -199,6 +251,37 @@ mod tests {
         // A batch script that srun did not start.
         let script = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_LOCALID", "0")];
         assert_eq!(of(&script), Ok(None));
+    }
+
+    #[test]
+    fn parts_are_typed_or_found_and_cover_everything_once() {
+        let part = |text: &str, variables: &[(&str, &str)]| {
+            let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, v)| v.to_string());
+            Part::of_text(text, variable).map_err(|error| Explained::of(error.as_ref()).to_string())
+        };
+        assert_eq!(part("3/16", &[]), Ok(Part { number: 2, of: 16 }));
+        let array = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_COUNT", "4"), ("SLURM_ARRAY_TASK_MIN", "1")];
+        let step = [("SLURM_ARRAY_TASK_STEP", "2")];
+        assert_eq!(part("auto", &[array.as_slice(), &step].concat()), Ok(Part { number: 3, of: 4 }));
+        assert_eq!(
+            part("auto", &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")]),
+            Ok(Part { number: 1, of: 2 })
+        );
+        let wrong: [(&str, &[(&str, &str)], &str); 5] = [
+            ("0/4", &[], "part 0 of 4: parts count from 1"),
+            ("5/4", &[], "part 5 of 4: parts count from 1"),
+            ("half", &[], "`half` is no part\nhint: 3/16"),
+            ("auto", &[], "no launcher says which part this is\nhint:"),
+            ("auto", &array, "SLURM_ARRAY_TASK_ID is 7, of an array of 4"),
+        ];
+        for (text, variables, said) in wrong {
+            let error = part(text, variables).unwrap_err();
+            assert!(error.starts_with(said), "{error}");
+        }
+        for (things, of) in [(0, 3), (2, 5), (100, 7), (16, 16)] {
+            let all: Vec<usize> = (0..of).flat_map(|number| Part { number, of }.range(things)).collect();
+            assert!(all.into_iter().eq(0..things), "{things} in {of}");
+        }
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub fn analyze(
     let whole = stages::drain(context, seconds)?;
     let waiting = stages::waiting(context, step.ms / config.training.gradient_accumulation_steps as f64, seconds)?;
     let tried = try_changes(context, &some, cache, &whole, options)?;
-    let batches = host::loader::plan(context.data.train.lengths(), &context.data.budget, config.training.seed, 0).len();
+    let batches = context.data.train.batches(&context.data.budget, config.training.seed);
     let train_seconds = context.data.train.seconds(config.data.sample_rate);
     Ok(Analysis {
         texts,

@@ -7,7 +7,7 @@ use host::cache::{self, BuildSeconds};
 use host::config::CacheContent;
 use host::corpus::Utterance;
 use host::dataset::TrainingData;
-use host::loader::{Budget, ClipLimits, Dataset, Position, plan};
+use host::loader::{Budget, ClipLimits, Dataset, Position};
 use host::simulate::Moment;
 use host::telemetry::Spread;
 use host::text::Tokenizer;
@@ -151,8 +151,8 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(config, layout.clone(), MelStats::identity(), Purpose::Voice, device)?;
     let block = allocate(device)(layout.bytes).map_err(anyhow::Error::msg)?;
-    let first = plan(data.train.lengths(), &data.budget, config.training.seed, 0).swap_remove(0);
-    let host = data.train.batch(&first, &layout, block, [0, 0, 0])?;
+    let plan = data.train.plan(&data.budget, config.training.seed, 0, 0);
+    let host = data.train.batch(plan.batch(0), &layout, block, [0, 0, 0])?;
     crate::catch(|| -> Result<Spread> {
         let staged = block_tensor(&*host.block).to_device(device);
         let once = || -> Result<f64> {

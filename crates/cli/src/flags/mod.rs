@@ -1,5 +1,6 @@
 //! Flags that several commands have in common.
 
+mod cache;
 mod corpus;
 mod flow;
 mod layout;
@@ -10,6 +11,7 @@ mod threads;
 mod tune;
 mod voice;
 
+pub use cache::CacheFlags;
 pub use corpus::CorpusFlags;
 pub use flow::FlowFlags;
 pub use layout::Layout;

@@ -3,6 +3,7 @@
 //!
 //! A group is what one piece of code obeys: a flag that some of its commands cannot obey belongs into a smaller one.
 
+use super::cache::CacheFlags;
 use super::layout::Layout;
 use anyhow::Result;
 use host::config::{self, Config, Durations, GpuList, LongClips, OptimizationLevel, Overrides, Size};
@@ -22,6 +23,8 @@ pub struct DataFlags {
     val_data: Option<PathBuf>,
     #[command(flatten)]
     layout: Layout,
+    #[command(flatten)]
+    cache: CacheFlags,
 
     /// Utterances of mean length in a batch
     #[arg(long, value_name = "N", help_heading = "Batches")]
@@ -122,6 +125,7 @@ pub struct PipelineFlags {
 impl DataFlags {
     pub fn set(&self, flags: &mut Overrides) {
         self.layout.set(flags);
+        self.cache.set(flags);
         flags
             .set("data.dataset_path", self.train_data.as_ref())
             .set("data.val_data", self.val_data.as_ref())

@@ -1,12 +1,14 @@
 //! Building what is missing: clips in parallel, rows in corpus order, shards as they fill.
 
+use super::bucket::{self, Bucket};
 use super::digest::Digest;
 use super::features::{Extracted, FeatureExtractor};
 use super::folder::{self, Folder};
 use super::identity::{Identity, language_of, text_key};
+use super::local_store;
 use super::make::{BuiltClip, ClipBuilder};
 use super::settings::{AudioForm, FeatureSettings};
-use super::table::{self, TableEntry};
+use super::table::{self, TableEntry, TableKind};
 use super::table_writer::TableWriter;
 use super::writer::{FinishedShard, Writer};
 use super::{BuildSeconds, Error, Failure, Progress};
@@ -18,7 +20,8 @@ use rayon::prelude::*;
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, scope};
 use std::time::Instant;
@@ -29,6 +32,7 @@ const AHEAD_PER_WORKER: usize = 16;
 const WAITING_BYTES: usize = 64 << 20;
 
 /// Everything that decides what is built.
+#[derive(Clone)]
 pub(super) struct BuildJob<'a> {
     pub utterances: &'a [Utterance],
     pub tokenizer: &'a Tokenizer,
@@ -42,8 +46,16 @@ pub(super) struct BuildJob<'a> {
     pub base: PathBuf,
     pub workers: usize,
     pub max_failures: usize,
+    /// Hash of the utterances of the whole corpus, where these are a part of it that other machines do not work on.
+    pub whole: Option<String>,
     /// Number of recordings that are held against their stats before the cache is relied on.
     pub looked_at: usize,
+    /// The bucket that the cache lies in, with `dir` in front of it; none where it is that folder.
+    pub bucket: Option<Arc<Bucket>>,
+    /// Bytes of sound after which a shard is complete.
+    pub shard_bytes: usize,
+    /// Shards that are mapped when the cache is opened; of more, each is when it is first used.
+    pub mapped_at_once: usize,
     pub progress: &'a (dyn Fn(Progress) + Sync),
     pub stop: &'a AtomicBool,
     pub hook: &'a Hook,
@@ -51,7 +63,12 @@ pub(super) struct BuildJob<'a> {
 
 impl BuildJob<'_> {
     pub(super) fn identity(&self) -> Identity {
-        Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base)
+        self.named(Identity::of(self.utterances.iter(), self.language, &self.tokenizer.fingerprint(), &self.base))
+    }
+
+    /// The identity of utterances of this job, as its tables carry it.
+    fn named(&self, identity: Identity) -> Identity {
+        if self.whole.is_some() { identity.of_part() } else { identity }
     }
 }
 
@@ -95,7 +112,7 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let made = made.and(output.seal());
     let BuildOutput { entries, shards, counts, .. } = output;
     for shard in shards {
-        folder.add_sealed(shard)?;
+        folder.add_sealed(shard, job.bucket.is_some())?;
     }
     let saved = save(job, folder, &entries, &fingerprint);
     let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
@@ -116,13 +133,21 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerp
         entries: &entries,
         base: &job.base,
         language: job.language,
+        form: job.form,
+        whole: job.whole.as_ref(),
         tokenizer: fingerprint,
         shards: &folder.shards,
         places: &folder.places,
     };
-    writer.write(&job.dir)?;
+    let table = writer.write(&job.dir)?;
+    if let Some(bucket) = &job.bucket {
+        bucket.push(bucket::TABLES, &table)?;
+        let what = |path: &Path| table::claimed(path).map(|(kind, identity, _)| (kind, identity.to_owned()));
+        bucket.forget_tables(|path| what(path) == what(&table) && path != table)?;
+    }
+    let is_corpus = |path: &&PathBuf| table::claimed(path).is_some_and(|(kind, ..)| kind == TableKind::Corpus);
     let tables = folder::tables(&job.dir)?;
-    for old in tables.iter().rev().skip(table::KEPT) {
+    for old in tables.iter().filter(is_corpus).rev().skip(table::KEPT) {
         let _ = std::fs::remove_file(old);
     }
     Ok(())
@@ -239,7 +264,7 @@ struct BuildOutput<'a> {
 
 impl<'a> BuildOutput<'a> {
     fn new(job: &'a BuildJob, entries: Vec<Option<TableEntry>>, total: usize) -> Self {
-        let writer = Writer::new(&job.dir, job.settings);
+        let writer = Writer::new(&job.dir, job.settings, job.shard_bytes);
         let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
         BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
     }
@@ -263,7 +288,8 @@ impl<'a> BuildOutput<'a> {
         };
         // The same recording under two names is kept once.
         if self.written.insert(*source) {
-            self.shards.extend(self.writer.push(source, &kept)?);
+            let filled = self.writer.push(source, &kept)?;
+            self.publish(filled)?;
         }
         self.counts.built += 1;
         Ok(())
@@ -280,7 +306,17 @@ impl<'a> BuildOutput<'a> {
     }
 
     fn seal(&mut self) -> Result<(), Error> {
-        self.shards.extend(self.writer.seal()?);
+        let last = self.writer.seal()?;
+        self.publish(last)
+    }
+
+    /// Puts a shard into the bucket, where there is one, before anything relies on it.
+    fn publish(&mut self, shard: Option<FinishedShard>) -> Result<(), Error> {
+        if let (Some(bucket), Some(shard)) = (&self.job.bucket, &shard) {
+            bucket.push(bucket::SHARDS, &shard.path)?;
+            local_store::trim(bucket);
+        }
+        self.shards.extend(shard);
         Ok(())
     }
 

@@ -23,6 +23,11 @@ impl Digest {
         bytes.try_into().ok().map(|bytes| Digest(u128::from_be_bytes(bytes)))
     }
 
+    /// Half of it, for what lies beside others that have one each.
+    pub fn short(self) -> u64 {
+        self.0 as u64
+    }
+
     pub fn hex(self) -> String {
         format!("{:032x}", self.0)
     }

@@ -5,6 +5,7 @@
 //! durations-<hash of what it covers>-<digest of its bytes>.arrow   id, source, text, first_frame, frames, first_token, durations
 //! ```
 
+use super::bucket::{self, Bucket};
 use super::digest::{self, Digest, Hasher};
 use super::identity::field;
 use super::output::Output;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-pub(super) const TEMPORARY: &str = "durations.tmp";
+pub(super) const TEMPORARY: &str = "durations";
 /// Raised when older programs could not read what newer ones write.
 const FORMAT: u32 = 1;
 /// Files of durations that are kept: as many as tables of corpora.
@@ -163,6 +164,9 @@ fn table(batch: &RecordBatch) -> Option<(ListArray, HashMap<ClipSegment, u32>)> 
 /// has most of them. One that lacks any is an error: a step searches for a whole batch or not at all.
 pub fn find(config: &Config, tokenizer: &Tokenizer, wanted: &[(&str, ClipSegment)]) -> Result<Durations, Error> {
     let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
+    if let Some(bucket) = Bucket::open(&config.data, &FeatureSettings::new(config))? {
+        bucket.pull(bucket::DURATIONS, |path| claimed(path).is_some())?;
+    }
     let (hop, tokens) = (config.model.hop_length as usize, tokenizer.fingerprint());
     let mut refused = Error::durations(&dir, "no durations of this corpus are kept here");
     let mut found: Option<(usize, Durations)> = None;
@@ -217,11 +221,15 @@ pub fn write(
     let hop_samples = config.model.hop_length as usize;
     let about = DurationsMetadata { format: FORMAT, tokenizer: tokenizer.fingerprint(), hop_samples, checkpoint };
     let _lock = folder::lock(&dir, &|_: Progress| (), stop)?;
-    let temporary = dir.join(TEMPORARY);
-    try_write(&dir, &temporary, &about, aligned).map_err(|error| {
+    let temporary = folder::temporary(&dir.join(TEMPORARY));
+    let path = try_write(&dir, &temporary, &about, aligned).map_err(|error| {
         let _ = fs::remove_file(&temporary);
         Error::arrow(&temporary, error)
-    })
+    })?;
+    if let Some(bucket) = Bucket::open(&config.data, &FeatureSettings::new(config))? {
+        bucket.push(bucket::DURATIONS, &path)?;
+    }
+    Ok(path)
 }
 
 fn try_write(

@@ -1,6 +1,7 @@
 //! What can go wrong with a cache, and with a single clip of it.
 
 use crate::error::Hint;
+use crate::storage;
 use arrow_schema::ArrowError;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -25,6 +26,13 @@ pub enum Error {
     Durations(PathBuf, String, #[source] Hint),
     #[error("{}: cannot be read back", path.display())]
     Unreadable { path: PathBuf },
+    #[error(transparent)]
+    Storage(#[from] storage::Error),
+    /// A shard of a bucket: its name, and what is wrong.
+    #[error("{0}: {1}")]
+    Shard(String, String),
+    #[error("{}: {}", .0.display(), .1)]
+    Place(PathBuf, String, #[source] Hint),
     #[error("worker threads: {0}")]
     Workers(io::Error),
     #[error("{} clips failed, and `max_failures` allows {}:{}", .0.len(), .1, list(.0))]
@@ -54,6 +62,17 @@ impl Error {
     pub(super) fn outdated(path: &Path, id: &str) -> Self {
         let hint = Hint::new("start again; what has changed is then made again");
         Error::Outdated(path.to_owned(), id.to_owned(), hint)
+    }
+
+    pub(super) fn no_bucket(path: &Path) -> Self {
+        let hint = Hint::new("name a bucket with --cache-dir s3://…, or take local_cache away");
+        Error::Place(path.to_owned(), "local_cache is for features that lie in a bucket".into(), hint)
+    }
+
+    /// The local part of a bucket is too small for what a run needs at a time.
+    pub(super) fn small_store(path: &Path, bytes: u64, needed: u64) -> Self {
+        let what = format!("{} bytes for features are too few: three windows of shards take {needed}", bytes);
+        Error::Place(path.to_owned(), what, Hint::new("raise --local-cache-size, or lower `shuffle_shards`"))
     }
 
     pub(super) fn durations(path: &Path, what: &str) -> Self {

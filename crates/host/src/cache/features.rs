@@ -4,7 +4,7 @@ use super::digest;
 use super::settings::FeatureSettings;
 use crate::audio::mel::{Extractor, MelScratch};
 use crate::audio::{self, Resampler, Sample, WavView};
-use arrow_buffer::ToByteSlice;
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use half::f16;
 use half::vec::HalfFloatVecExt;
 use pulp::{Arch, Simd, WithSimd};
@@ -46,6 +46,26 @@ impl ClipAudioBuf {
             ClipAudioBuf::Pcm(samples) => ClipAudio::Pcm(samples),
             ClipAudioBuf::Mel(frames) => ClipAudio::Mel(frames),
         }
+    }
+}
+
+/// The sound of a clip, which stays while this is held: a stretch of a mapped shard.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClipSound {
+    Pcm(ScalarBuffer<i16>),
+    Mel(ScalarBuffer<f16>),
+}
+
+impl ClipSound {
+    pub fn as_audio(&self) -> ClipAudio<'_> {
+        match self {
+            ClipSound::Pcm(samples) => ClipAudio::Pcm(samples),
+            ClipSound::Mel(frames) => ClipAudio::Mel(frames),
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.as_audio().bytes()
     }
 }
 

@@ -53,6 +53,11 @@ impl FileStat {
         FileStat { bytes: 0, modified_ns: (part(0) >> 20) as i64, changed_ns: (part(8) >> 1) as i64 }
     }
 
+    /// As a table keeps it.
+    pub fn numbers(self) -> [i64; 3] {
+        [self.bytes, self.modified_ns, self.changed_ns]
+    }
+
     /// What may be relied on later.
     pub fn settled(self) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i64);

@@ -1,13 +1,15 @@
 //! The folder of one set of settings, as its builder sees it: which shards can be relied on, what is where, and what
 //! earlier runs know of recordings and texts.
 
+use super::bucket::{self, Bucket};
 use super::digest::Digest;
 use super::file_stat::{self, FileStat};
+use super::identity::Identity;
 use super::packed::Packed;
 use super::settings::AudioForm;
 use super::shard::{self, Shard, ShardLocation};
-use super::table::{self, CorpusTable, ReadyClip, TableEntry, TokenizedText};
-use super::writer::FinishedShard;
+use super::table::{self, CorpusTable, ReadyClip, TableEntry, TableKind, TokenizedText};
+use super::writer::{self, FinishedShard};
 use super::{Error, Progress};
 use crate::corpus::AudioSource;
 use rayon::prelude::*;
@@ -16,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 pub(super) const LOCK: &str = "lock";
@@ -40,7 +42,17 @@ pub(super) struct KnownClips<'a> {
 impl Folder {
     /// Looks through the folder. A shard that looks as it did when it was last read is relied on, and tables say what
     /// is in it; others are read in full, and deleted unless their bytes are what their name says. Under the lock only.
-    pub(super) fn scan(dir: &Path, form: AudioForm, progress: &(dyn Fn(Progress) + Sync)) -> Result<Self, Error> {
+    ///
+    /// Of a part of a corpus (`is_part`), other machines write here too: shards that no table tells of are theirs.
+    pub(super) fn scan(
+        dir: &Path,
+        form: AudioForm,
+        is_part: bool,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Self, Error> {
+        if !is_part {
+            remove_unfinished(dir)?;
+        }
         let tables: Vec<CorpusTable> = tables(dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
         let known: HashMap<&str, [i64; 3]> =
             tables.iter().flat_map(|table| table.about.shards.iter().map(|(name, stat)| (&**name, *stat))).collect();
@@ -49,21 +61,40 @@ impl Folder {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             known.get(name) == Some(&[bytes, modified_ns, changed_ns])
         };
-        let (known, doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
+        let (known, mut doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
+        doubtful.retain(|_| !is_part);
         let whole = verify(&doubtful, progress)?;
         let (shards, places) = (Vec::new(), HashMap::new());
         let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), tables, form };
-        folder.take_known(&known)?;
+        let open = |path: &PathBuf| Shard::open(path, form).map_err(|error| Error::io(path, error));
+        folder.take_known(known.iter().map(open).collect::<Result<_, Error>>()?);
         whole.iter().try_for_each(|path| folder.add(path))?;
         Ok(folder)
     }
 
+    /// The part of a bucket in front of which the folder is: shards that tables tell of and that are there, whole as far
+    /// as their size tells. None is fetched.
+    pub(super) fn of_bucket(bucket: &Bucket, form: AudioForm) -> Result<Self, Error> {
+        bucket.pull(bucket::TABLES, |path| table::claimed(path).is_some())?;
+        let tables: Vec<CorpusTable> = tables(&bucket.dir)?.iter().filter_map(|path| open_or_remove(path)).collect();
+        let there = bucket.shards()?;
+        let mut known: Vec<&(String, [i64; 3])> = tables.iter().flat_map(|table| &table.about.shards).collect();
+        known.retain(|(name, [bytes, ..])| there.get(name) == Some(&(*bytes as u64)));
+        known.sort();
+        known.dedup_by_key(|(name, _)| name.clone());
+        let shard = |(name, [bytes, ..]): &(String, [i64; 3])| Shard::named(bucket.dir.join(name), *bytes as u64, form);
+        let shards = known.into_iter().map(shard).collect();
+        let mut folder = Folder { shards: vec![], places: HashMap::new(), damaged: 0, tables, form };
+        folder.take_known(shards);
+        Ok(folder)
+    }
+
     /// Takes in shards of which tables tell what is where.
-    fn take_known(&mut self, paths: &[PathBuf]) -> Result<(), Error> {
+    fn take_known(&mut self, shards: Vec<Shard>) {
         let mut numbers = HashMap::new();
-        for path in paths {
-            numbers.insert(path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
-            self.shards.push(Shard::open(path, self.form).map_err(|error| Error::io(path, error))?);
+        for shard in shards {
+            numbers.insert(shard.path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
+            self.shards.push(shard);
         }
         for table in &self.tables {
             let shard = |number: usize| numbers.get(OsStr::new(&table.about.shards.get(number)?.0)).copied();
@@ -74,7 +105,6 @@ impl Folder {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes in a shard whose bytes are what its name says. One of another make has nothing for us: its clips are
@@ -88,10 +118,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes in a shard that was just written.
-    pub(super) fn add_sealed(&mut self, FinishedShard { path, places }: FinishedShard) -> Result<(), Error> {
+    /// Takes in a shard that was just written, here or into a bucket.
+    pub(super) fn add_sealed(&mut self, finished: FinishedShard, in_bucket: bool) -> Result<(), Error> {
+        let FinishedShard { path, bytes, places } = finished;
         let shard = self.shards.len() as u32;
-        self.shards.push(Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?);
+        self.shards.push(match in_bucket {
+            true => Shard::named(path, bytes, self.form),
+            false => Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?,
+        });
         self.places.extend(places.into_iter().map(|(source, place)| (source, ShardLocation { shard, ..place })));
         Ok(())
     }
@@ -134,8 +168,16 @@ impl KnownClips<'_> {
     }
 }
 
+/// Shards that a killed build left half written, once nobody else builds here.
+fn remove_unfinished(dir: &Path) -> Result<(), Error> {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_unfinished = |path: &PathBuf| name(path).starts_with(writer::TEMPORARY) && name(path).ends_with(".tmp");
+    files(dir)?.iter().filter(|path| is_unfinished(path)).for_each(|path| drop(fs::remove_file(path)));
+    Ok(())
+}
+
 fn open_or_remove(path: &Path) -> Option<CorpusTable> {
-    let table = CorpusTable::open(path);
+    let table = CorpusTable::open(path).filter(CorpusTable::is_whole);
     if table.is_none() {
         let _ = fs::remove_file(path);
     }
@@ -175,6 +217,20 @@ pub(super) fn tables(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(tables)
 }
 
+/// Removes the tables of parts whose corpus has one of its own.
+pub(super) fn remove_parts(dir: &Path, bucket: Option<&Bucket>, corpus: &Identity) -> Result<(), Error> {
+    let is_part = |path: &PathBuf| table::claimed(path).is_some_and(|(kind, ..)| kind == TableKind::Part);
+    let parts = tables(dir).unwrap_or_default().into_iter().filter(is_part);
+    let is_ours = |table: &CorpusTable| table.about.whole.as_deref() == Some(corpus.hex());
+    let served: Vec<PathBuf> =
+        parts.filter_map(|path| CorpusTable::open(&path)).filter(is_ours).map(|table| table.path).collect();
+    if let Some(bucket) = bucket.filter(|_| !served.is_empty()) {
+        bucket.forget_tables(|path| served.iter().any(|served| served == path))?;
+    }
+    served.iter().for_each(|path| drop(fs::remove_file(path)));
+    Ok(())
+}
+
 /// When a table was last used.
 pub(super) fn used(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|meta| meta.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
@@ -185,10 +241,44 @@ pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
+/// A name beside a file's own that no other process uses, on whatever machine.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = format!("{host}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let unique = Digest::of(own.as_bytes()).hex();
+    path.with_extension(format!("{}.tmp", &unique[..12]))
+}
+
 /// Waits until no other process builds in this folder. The lock ends with the returned file, or with the process.
 pub(super) fn lock(dir: &Path, progress: &dyn Fn(Progress), stop: &AtomicBool) -> Result<File, Error> {
+    wait_for(progress, stop, || try_lock(dir))
+}
+
+/// Waits until nobody builds here but others that work on other parts of a corpus, and nobody works on this part.
+pub(super) fn lock_part(
+    dir: &Path,
+    part: &Identity,
+    progress: &dyn Fn(Progress),
+    stop: &AtomicBool,
+) -> Result<[File; 2], Error> {
+    let shared = wait_for(progress, stop, || try_lock_as(dir, LOCK, File::try_lock_shared))?;
+    let name = format!("{}{}.lock", TableKind::Part.prefix(), part.hex());
+    Ok([shared, wait_for(progress, stop, || try_lock_as(dir, &name, File::try_lock))?])
+}
+
+/// Whether a file is the lock of a part.
+pub(super) fn is_part_lock(name: &str) -> bool {
+    name.starts_with(TableKind::Part.prefix()) && name.ends_with(".lock")
+}
+
+fn wait_for(
+    progress: &dyn Fn(Progress),
+    stop: &AtomicBool,
+    mut get: impl FnMut() -> Result<Option<File>, Error>,
+) -> Result<File, Error> {
     loop {
-        if let Some(file) = try_lock(dir)? {
+        if let Some(file) = get()? {
             return Ok(file);
         }
         if stop.load(Ordering::Relaxed) {
@@ -201,11 +291,15 @@ pub(super) fn lock(dir: &Path, progress: &dyn Fn(Progress), stop: &AtomicBool) -
 
 /// None while another process holds it.
 pub(super) fn try_lock(dir: &Path) -> Result<Option<File>, Error> {
-    let path = dir.join(LOCK);
+    try_lock_as(dir, LOCK, File::try_lock)
+}
+
+fn try_lock_as(dir: &Path, name: &str, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Option<File>, Error> {
+    let path = dir.join(name);
     let at = |error| Error::io(&path, error);
     fs::create_dir_all(dir).map_err(at)?;
     let file = File::create(&path).map_err(at)?;
-    match file.try_lock() {
+    match lock(&file) {
         Err(TryLockError::Error(error)) => Err(at(error)),
         Err(TryLockError::WouldBlock) => Ok(None),
         // Whoever cleared the folder away held a lock that has no name any more.

@@ -1,7 +1,7 @@
 //! Hashes that name things by what they are made of: a corpus, and a text as tokens.
 
 use super::digest::{Digest, Hasher};
-use super::table;
+use super::table::{self, TableKind};
 use crate::corpus::{AudioSource, Utterance};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,8 +9,8 @@ use std::path::Path;
 /// Short pieces hash at a fraction of the speed of long ones, so they are gathered.
 pub(super) const PIECE_BYTES: usize = 1 << 16;
 
-/// A hash of utterances and tokenizer, in hexadecimal.
-pub(super) struct Identity(String);
+/// A hash of utterances and tokenizer, in hexadecimal, and whether they are a corpus or a part of one.
+pub(super) struct Identity(String, TableKind);
 
 impl Identity {
     /// `language` is that of utterances that name none; `base` is what relative paths start from.
@@ -33,15 +33,29 @@ impl Identity {
                 piece.clear();
             }
         }
-        Identity(hasher.update(&piece).finish().hex())
+        Identity(hasher.update(&piece).finish().hex(), TableKind::Corpus)
+    }
+
+    /// One that is known by its hash.
+    pub(super) fn known(hex: &str) -> Self {
+        Identity(hex.to_owned(), TableKind::Corpus)
+    }
+
+    /// The same utterances as a part of a corpus.
+    pub(super) fn of_part(self) -> Self {
+        Identity(self.0, TableKind::Part)
+    }
+
+    pub(super) fn hex(&self) -> &str {
+        &self.0
     }
 
     pub(super) fn is_claimed_by(&self, path: &Path) -> bool {
-        table::claimed(path).is_some_and(|(identity, _)| identity == self.0)
+        table::claimed(path).is_some_and(|(kind, identity, _)| (kind, identity) == (self.1, &*self.0))
     }
 
     pub(super) fn file_name(&self, digest: Digest) -> String {
-        format!("corpus-{}-{}.arrow", self.0, digest.hex())
+        format!("{}{}-{}.arrow", self.1.prefix(), self.0, digest.hex())
     }
 }
 

@@ -4,6 +4,7 @@
 //! <cache dir>/<settings>/shard-<digest of its bytes>.arrow   source, samples, checksum, pcm or mel: one row a recording
 //!                        corpus-<its hash>-<digest>.arrow    id, tokens, speaker, language, source, shard, offset, ...
 //!                        durations-<what>-<digest>.arrow     frames of every token, as a voice found them
+//!                        part-<its hash>-<digest>.arrow      the same for a part that one of several machines made
 //!                        settings.json                       what the folder's name is a hash of
 //!                        lock                                held by the one process that builds
 //!                        outdated                            a run met a recording that has changed: look at all
@@ -18,6 +19,7 @@
 //! - What sizes and times do not show, rot on the medium, the checksum of each clip does: it is compared when a clip
 //!   is first used in a run. A damaged file is deleted then, and the next run builds it again.
 
+mod bucket;
 mod build;
 mod clip;
 mod digest;
@@ -27,10 +29,13 @@ mod features;
 mod file_stat;
 mod folder;
 mod identity;
+mod known_corpus;
+mod local_store;
 mod make;
 mod map;
 mod output;
 mod packed;
+mod remembered;
 mod settings;
 mod shard;
 pub mod store;
@@ -41,19 +46,24 @@ mod tests;
 mod tokenizer_cache;
 mod writer;
 
-pub use clip::{Cache, Clip};
+pub use clip::{Cache, Clip, ClipLength};
 pub(crate) use error::list;
 pub use error::{Error, Failure};
-pub use features::{ClipAudio, ClipAudioBuf};
+pub use features::{ClipAudio, ClipAudioBuf, ClipSound};
+pub use known_corpus::{CorpusKey, KnownCorpus};
 pub use settings::{FeatureSettings, MelSettings};
 pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
 use crate::corpus::Utterance;
+use crate::error::Hint;
+use crate::ranks::Part;
 use crate::simulate::Hook;
 use crate::text::Tokenizer;
+use bucket::Bucket;
 use build::{BuildCounts, BuildJob};
 use folder::Folder;
+use identity::Identity;
 use serde::Serialize;
 use settings::AudioForm;
 use std::fs;
@@ -110,6 +120,10 @@ pub enum Progress {
 /// takes 1 to 2 µs each.
 const LOOKED_AT: usize = 1 << 14;
 
+/// Shards that are mapped when a cache is opened: 256 GiB of them. A run keeps those whatever becomes of their names; of
+/// more, some are looked at and each is mapped when it is first used.
+const MAPPED_AT_ONCE: usize = 1 << 12;
+
 /// Builds what is missing and opens the rest. The order is that of `utterances`, less those that failed; it does not
 /// depend on the number of workers.
 ///
@@ -137,6 +151,24 @@ pub fn prepare(
     with_job(usize::MAX, utterances, tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
 }
 
+/// Builds one of several parts of a corpus, whatever other machines do with the others, and says what it built. `prepare`
+/// then makes one table of all, without reading a recording. What is done twice, by whomever, comes out the same.
+pub fn prepare_part(
+    utterances: &[Utterance],
+    part: Part,
+    tokenizer: &Tokenizer,
+    config: &Config,
+    progress: &(dyn Fn(Progress) + Sync),
+    stop: &AtomicBool,
+) -> Result<CacheReport, Error> {
+    let own = &utterances[part.range(utterances.len())];
+    let build = |job: &BuildJob| {
+        let whole = BuildJob { utterances, ..job.clone() }.identity().hex().to_owned();
+        build_missing(&BuildJob { whole: Some(whole), ..job.clone() }).map(|(_, report)| report)
+    };
+    with_job(usize::MAX, own, tokenizer, config, (progress, stop, &Hook::NONE), build)?
+}
+
 /// What there is already, where all of it is there. Builds nothing.
 pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<CacheReport> {
     let (progress, stop) = (|_| (), AtomicBool::new(false));
@@ -147,6 +179,19 @@ pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) ->
     let (_, report) =
         with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
     Some(report)
+}
+
+/// The cache of a corpus that was opened before and has not changed, where all of it is there. Builds nothing, and reads
+/// nothing of the corpus but some stats of recordings.
+pub fn open_known(known: &KnownCorpus, config: &Config) -> Result<Option<(Cache, CacheReport)>, Error> {
+    let (progress, stop) = (|_| (), AtomicBool::new(false));
+    let look = |job: &BuildJob| {
+        let is_current = |cache: &Cache| !job.dir.join(clip::OUTDATED).exists() && cache.is_current(job.looked_at);
+        let cache = Cache::open(job, &Identity::known(&known.identity)).filter(is_current);
+        let job = BuildJob { max_failures: config.data.max_failures.of(known.utterances), ..job.clone() };
+        cache.map(|cache| report(&job, cache, BuildCounts::default(), 0)).transpose()
+    };
+    with_job(LOOKED_AT, &[], &known.tokenizer, config, (&progress, &stop, &Hook::NONE), look)?
 }
 
 /// Who watches a build, who ends it, and what is called at its moments.
@@ -162,6 +207,7 @@ fn with_job<T>(
 ) -> Result<T, Error> {
     let (data, settings) = (&config.data, FeatureSettings::new(config));
     let kept = folder_of(data);
+    let bucket = Bucket::open(data, &settings)?;
     let job = BuildJob {
         utterances,
         tokenizer,
@@ -172,7 +218,11 @@ fn with_job<T>(
         base: std::env::current_dir().map_err(|error| Error::io(Path::new("."), error))?,
         workers: data.reading_workers(),
         max_failures: data.max_failures.of(utterances.len()),
+        whole: None,
+        bucket,
+        shard_bytes: writer::SHARD_BYTES,
         looked_at,
+        mapped_at_once: if data.enable_caching { MAPPED_AT_ONCE } else { usize::MAX },
         progress,
         stop,
         hook,
@@ -192,6 +242,10 @@ pub fn folder_of(data: &Data) -> PathBuf {
 
 /// The next `open` reads every recording and every shard of these settings in full, whatever their times say.
 pub fn distrust(config: &Config) -> Result<(), Error> {
+    if let Some(url) = bucket::url(&config.data) {
+        let what = "what is fetched from a bucket is held against its digest each time";
+        return Err(Error::Place(url.into(), what.into(), Hint::new("leave --verify away")));
+    }
     let dir = kept_dir(&config.data).join(FeatureSettings::new(config).folder());
     let tables = if dir.exists() { folder::tables(&dir)? } else { vec![] };
     tables.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| Error::io(path, error)))
@@ -212,17 +266,30 @@ fn build_missing(job: &BuildJob) -> Result<(Cache, CacheReport), Error> {
         return report(job, cache, BuildCounts::default(), 0);
     }
     // From here on this process writes. Whoever held the lock may have built what was missing: look again.
-    let _lock = folder::lock(&job.dir, job.progress, job.stop)?;
+    let is_part = job.whole.is_some();
+    let _lock = match is_part {
+        true => folder::lock_part(&job.dir, &corpus, job.progress, job.stop)?.into(),
+        false => vec![folder::lock(&job.dir, job.progress, job.stop)?],
+    };
     if let Some(cache) = open().filter(is_current) {
         return report(job, cache, BuildCounts::default(), 0);
     }
     store::describe(&job.dir, job.settings)?;
-    let mut folder = Folder::scan(&job.dir, job.form, job.progress)?;
+    let mut folder = match &job.bucket {
+        Some(bucket) => {
+            bucket.describe(job.settings)?;
+            Folder::of_bucket(bucket, job.form)?
+        }
+        None => Folder::scan(&job.dir, job.form, is_part, job.progress)?,
+    };
     let counts = build::run(job, &mut folder)?;
     // Every recording was looked at.
     let _ = fs::remove_file(outdated);
     let cache = open().ok_or_else(|| Error::Unreadable { path: job.dir.clone() })?;
     cache.trust();
+    if !is_part {
+        folder::remove_parts(&job.dir, job.bucket.as_deref(), &corpus)?;
+    }
     report(job, cache, counts, folder.damaged)
 }
 
@@ -240,14 +307,9 @@ fn report(
     if failures.len() > max_failures {
         return Err(Error::too_many(failures, max_failures));
     }
-    let (mut samples, mut values, mut tokens) = (0, 0, 0);
-    for index in 0..cache.len() {
-        samples += cache.samples(index);
-        values += job.form.values(cache.samples(index));
-        tokens += cache.tokens(index);
-    }
+    let (samples, values, tokens) = cache.totals();
     let report = CacheReport {
-        path: job.dir.clone(),
+        path: job.bucket.as_ref().map_or_else(|| job.dir.clone(), |bucket| bucket.name()),
         built,
         encoded,
         reused: cache.len() - (built + encoded).min(cache.len()),
@@ -260,8 +322,12 @@ fn report(
     Ok((cache, report))
 }
 
-fn kept_dir(data: &Data) -> PathBuf {
-    data.cache_dir.clone().unwrap_or_else(default_dir)
+/// The folder of this machine that features are kept in, or that lies in front of their bucket.
+pub fn kept_dir(data: &Data) -> PathBuf {
+    match bucket::url(data) {
+        Some(url) => bucket::front(url, data),
+        None => data.cache_dir.clone().unwrap_or_else(default_dir),
+    }
 }
 
 fn scratch_dir() -> PathBuf {

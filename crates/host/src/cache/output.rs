@@ -20,6 +20,8 @@ pub(super) struct Output {
     file: File,
     direct: bool,
     hasher: Hasher,
+    /// Of what was written since the last piece.
+    piece: Hasher,
     /// A block, with room to start it at an aligned address.
     memory: Vec<u8>,
     start: usize,
@@ -37,13 +39,18 @@ impl Output {
         };
         let memory = vec![0; BLOCK_BYTES + ALIGNED_BYTES];
         let start = memory.as_ptr().align_offset(ALIGNED_BYTES).min(ALIGNED_BYTES);
-        let (path, hasher) = (path.to_owned(), Hasher::new());
-        Ok(Output { path, file, direct, hasher, memory, start, filled: 0, written: 0 })
+        let (path, hasher, piece) = (path.to_owned(), Hasher::new(), Hasher::new());
+        Ok(Output { path, file, direct, hasher, piece, memory, start, filled: 0, written: 0 })
     }
 
     /// Bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.written + self.filled as u64
+    }
+
+    /// The digest of what was written since this was last asked.
+    pub(super) fn end_piece(&mut self) -> Digest {
+        std::mem::replace(&mut self.piece, Hasher::new()).finish()
     }
 
     /// Writes the rest and gives the digest of all.
@@ -90,6 +97,7 @@ impl Write for Output {
         let at = self.start + self.filled;
         self.memory[at..at + count].copy_from_slice(&bytes[..count]);
         self.hasher.update(&bytes[..count]);
+        self.piece.update(&bytes[..count]);
         self.filled += count;
         if self.filled == BLOCK_BYTES {
             self.write_block()?;

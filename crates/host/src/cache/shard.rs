@@ -5,7 +5,7 @@
 //! a corpus says at which byte each sound starts, and a clip is a slice of the map.
 
 use super::digest::Digest;
-use super::features::ClipAudio;
+use super::features::ClipSound;
 use super::file_stat::FileStat;
 use super::map;
 use super::settings::AudioForm;
@@ -13,9 +13,16 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float16Type, Int16Type, UInt32Type, UInt64Type};
 use arrow_array::{FixedSizeBinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, ScalarBuffer, ToByteSlice};
-use half::f16;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// So many values of a buffer, as what they are.
+pub(super) fn sound(bytes: &Buffer, start: usize, count: usize, form: AudioForm) -> ClipSound {
+    match form.n_mels {
+        None => ClipSound::Pcm(ScalarBuffer::new(bytes.clone(), start, count)),
+        Some(_) => ClipSound::Mel(ScalarBuffer::new(bytes.clone(), start, count)),
+    }
+}
 
 /// The digest that a file's name claims, if it is named like a shard.
 pub(super) fn claimed(path: &Path) -> Option<Digest> {
@@ -31,13 +38,7 @@ pub(super) struct Shard {
     pub path: PathBuf,
     pub stat: FileStat,
     file: Buffer,
-    /// The whole file as values of the one kind that this cache holds.
-    values: Values,
-}
-
-enum Values {
-    Pcm(ScalarBuffer<i16>),
-    Mel(ScalarBuffer<f16>),
+    form: AudioForm,
 }
 
 /// Where the sound of a recording lies, and what it must be.
@@ -54,21 +55,20 @@ impl Shard {
     /// Maps the file, so that it stays whatever becomes of its name, and reads none of it.
     pub(super) fn open(path: &Path, form: AudioForm) -> io::Result<Self> {
         let (stat, file) = map::open(path)?;
-        let values = match form.n_mels {
-            None => Values::Pcm(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<i16>())),
-            Some(_) => Values::Mel(ScalarBuffer::new(file.clone(), 0, file.len() / size_of::<f16>())),
-        };
-        Ok(Shard { path: path.to_owned(), stat, file, values })
+        Ok(Shard { path: path.to_owned(), stat, file, form })
+    }
+
+    /// One that is known by its name and size, and not read here.
+    pub(super) fn named(path: PathBuf, bytes: u64, form: AudioForm) -> Self {
+        let stat = FileStat { bytes: bytes as i64, modified_ns: 0, changed_ns: 0 };
+        Shard { path, stat, file: Buffer::from_vec(Vec::<u64>::new()), form }
     }
 
     /// So many values from a byte on; none where the file has not so many. The caller compares checksums.
-    pub(super) fn sound(&self, offset: u64, count: usize) -> Option<ClipAudio<'_>> {
+    pub(super) fn sound(&self, offset: u64, count: usize) -> Option<ClipSound> {
         let start = usize::try_from(offset).ok()? / size_of::<i16>();
-        let end = start.checked_add(count)?;
-        match &self.values {
-            Values::Pcm(values) => values.get(start..end).map(ClipAudio::Pcm),
-            Values::Mel(values) => values.get(start..end).map(ClipAudio::Mel),
-        }
+        let end = start.checked_add(count)?.checked_mul(size_of::<i16>())?;
+        (end <= self.file.len()).then(|| sound(&self.file, start, count, self.form))
     }
 
     /// The recordings of a shard whose digest was just made; none where it is of another make.

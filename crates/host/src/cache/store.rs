@@ -4,7 +4,7 @@ use super::clip::OUTDATED;
 use super::folder::{self, LOCK};
 use super::settings::{FORMAT, FeatureSettings};
 use super::table::{self, CorpusTable};
-use super::{Error, durations, shard, table_writer, tokenizer_cache, writer};
+use super::{Error, durations, known_corpus, remembered, shard, tokenizer_cache, writer};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SETTINGS: &str = "settings.json";
-const SETTINGS_TEMPORARY: &str = "settings.tmp";
 /// The table of sizes and times of the first format.
 const OLD_TABLE: &str = "digests.arrow";
-const OLD_TEMPORARY: &str = "digests.tmp";
 
 /// One folder.
 #[derive(Debug, Serialize)]
@@ -80,7 +78,8 @@ pub struct Pruned {
 
 /// Writes down what the folder's name is a hash of.
 pub(super) fn describe(dir: &Path, settings: &FeatureSettings) -> Result<(), Error> {
-    let (path, temporary) = (dir.join(SETTINGS), dir.join(SETTINGS_TEMPORARY));
+    let path = dir.join(SETTINGS);
+    let temporary = folder::temporary(&path);
     fs::write(&temporary, settings.json()).and_then(|()| fs::rename(&temporary, &path)).map_err(|error| {
         let _ = fs::remove_file(&temporary);
         Error::io(&path, error)
@@ -105,8 +104,9 @@ pub fn prune(dir: &Path, limits: &Retention, dry_run: bool) -> Result<Pruned, Er
         }
     }
     let kept = kept(&held, limits);
-    let mut gone: Vec<PathBuf> =
-        tokenizer_cache::files(dir).into_iter().filter(|file| limits.is_unused(folder::used(file))).collect();
+    let remembered = [tokenizer_cache::FOLDER, known_corpus::FOLDER].map(|folder| remembered::files(&dir.join(folder)));
+    let mut gone: Vec<PathBuf> = remembered.concat();
+    gone.retain(|file| limits.is_unused(folder::used(file)));
     for folder in &held {
         gone.extend(files(&folder.path)?.into_iter().filter(|file| !kept.contains(file)));
     }
@@ -161,12 +161,11 @@ fn stored(path: &Path) -> Result<CacheFolder, Error> {
 fn of_table(path: PathBuf) -> Option<CorpusUse> {
     let last_used_s = folder::used(&path).duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
     let table = CorpusTable::open(&path)?;
-    let clips = (0..table.len()).filter(|&row| table.failure(row).is_none()).count();
     let shards = table.about.shards.iter().map(|(name, _)| path.with_file_name(name));
     let durations = durations::files(path.parent()?).ok()?.into_iter();
     let is_ours = |path: &PathBuf| durations::tokenizer(path).as_deref() == Some(&table.about.tokenizer);
     let others = shards.chain(durations.filter(is_ours)).collect();
-    Some(CorpusUse { corpus: table.about.corpus.into(), clips, last_used_s, table: path, others })
+    Some(CorpusUse { corpus: table.about.corpus.into(), clips: table.about.clips, last_used_s, table: path, others })
 }
 
 /// Folders that are named as ours are, by name.
@@ -184,11 +183,13 @@ fn folders(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Our files in a folder; what somebody else put there is not looked at.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let lasting = [SETTINGS, LOCK, OUTDATED, OLD_TABLE];
-    let passing = [OLD_TEMPORARY, SETTINGS_TEMPORARY, table_writer::TEMPORARY, durations::TEMPORARY, writer::TEMPORARY];
-    let others = [&lasting[..], &passing].concat();
+    let is_passing = |name: &str| {
+        let stems = ["settings", "corpus", "digests", durations::TEMPORARY, writer::TEMPORARY];
+        name.ends_with(".tmp") && stems.contains(&name.split('.').next().unwrap_or_default())
+    };
+    let is_other = |name: &str| lasting.contains(&name) || is_passing(name) || folder::is_part_lock(name);
     let is_ours = |path: &PathBuf| {
-        let is_other = path.file_name().and_then(OsStr::to_str).is_some_and(|name| others.contains(&name));
-        is_other
+        path.file_name().and_then(OsStr::to_str).is_some_and(is_other)
             || shard::claimed(path).is_some()
             || table::claimed(path).is_some()
             || durations::claimed(path).is_some()

@@ -1,17 +1,19 @@
 //! Writing the table of a corpus.
 
 use super::Error;
-use super::digest::{self, Digest};
+use super::digest::{self, Digest, Hasher};
 use super::file_stat::FileStat;
+use super::folder;
 use super::identity::{Identity, language_of, text_key};
 use super::output::Output;
 use super::packed::Packed;
+use super::settings::AudioForm;
 use super::shard::{Shard, ShardLocation};
 use super::table::{self, ReadyClip, TableEntry, TableMetadata, TokenizedText};
-use crate::corpus::Utterance;
+use crate::corpus::{self, Utterance};
 use arrow_array::{
-    ArrayRef, BinaryArray, FixedSizeBinaryArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    UInt32Array, UInt64Array,
+    ArrayRef, BinaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    StringArray, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
@@ -22,8 +24,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const TEMPORARY: &str = "corpus.tmp";
-
 /// Everything a table is made of.
 pub(super) struct TableWriter<'a> {
     pub utterances: &'a [&'a Utterance],
@@ -31,23 +31,26 @@ pub(super) struct TableWriter<'a> {
     /// What relative paths of recordings start from.
     pub base: &'a Path,
     pub language: &'a str,
+    pub form: AudioForm,
+    pub whole: Option<&'a String>,
     pub tokenizer: &'a str,
     pub shards: &'a [Shard],
     pub places: &'a HashMap<Digest, ShardLocation>,
 }
 
 impl TableWriter<'_> {
-    pub(super) fn write(&self, dir: &Path) -> Result<(), Error> {
-        let temporary = dir.join(TEMPORARY);
+    /// Returns where the table is.
+    pub(super) fn write(&self, dir: &Path) -> Result<PathBuf, Error> {
+        let temporary = folder::temporary(&dir.join("corpus"));
         self.try_write(dir, &temporary).map_err(|error| {
             let _ = fs::remove_file(&temporary);
             Error::arrow(&temporary, error)
         })
     }
 
-    fn try_write(&self, dir: &Path, temporary: &Path) -> Result<(), ArrowError> {
-        let (places, about) = self.places()?;
-        let mut writer = None;
+    fn try_write(&self, dir: &Path, temporary: &Path) -> Result<PathBuf, ArrowError> {
+        let (places, mut about) = self.places();
+        let (mut writer, mut content) = (None, Hasher::new());
         for start in (0..self.entries.len().max(1)).step_by(table::PIECE_ROWS) {
             let piece = start..(start + table::PIECE_ROWS).min(self.entries.len());
             let part = TableWriter {
@@ -55,41 +58,60 @@ impl TableWriter<'_> {
                 entries: &self.entries[piece.clone()],
                 ..*self
             };
-            let batch = part.batch(&places[piece], &about)?;
-            let writer = match &mut writer {
+            let lengths = Lengths::of(&part, &places[piece.clone()]);
+            let batch = part.batch(&places[piece], &lengths, &mut content)?;
+            let writer: &mut FileWriter<Output> = match &mut writer {
                 Some(writer) => writer,
-                none => none.insert(FileWriter::try_new(Output::create(temporary)?, &batch.schema())?),
+                none => {
+                    let writer = none.insert(FileWriter::try_new(Output::create(temporary)?, &batch.schema())?);
+                    writer.get_mut().end_piece(); // the head of the file
+                    writer
+                }
             };
             writer.write(&batch)?;
+            lengths.add_to(&mut about, self.form, writer.get_mut().end_piece());
         }
-        let Some(mut writer) = writer else { return Ok(()) };
+        let mut writer = writer.expect("a table has a piece");
+        about.content = content.finish().hex();
+        let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+        writer.write_metadata(table::ABOUT, &about);
         writer.finish()?;
-        let digest = writer.into_inner()?.finish()?;
+        writer.into_inner()?.finish()?;
         let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
-        let path = dir.join(identity.file_name(digest));
+        let identity = if self.whole.is_some() { identity.of_part() } else { identity };
+        let path = dir.join(identity.file_name(Digest::of(about.as_bytes())));
         fs::rename(temporary, &path)?;
         // What the table said before is no longer so.
         let is_old = |other: &PathBuf| identity.is_claimed_by(other) && *other != path;
         fs::read_dir(dir)?.flatten().map(|entry| entry.path()).filter(is_old).try_for_each(fs::remove_file)?;
-        Ok(())
+        Ok(path)
     }
 
-    /// Columns that a warm start reads lie together.
-    fn batch(&self, places: &[ShardLocation], about: &str) -> Result<RecordBatch, ArrowError> {
-        let columns: Vec<(&str, ArrayRef)> = [self.words()?, placed(places), self.stats()].concat();
+    /// What is read of every row when a table is opened comes first.
+    fn batch(
+        &self,
+        places: &[ShardLocation],
+        lengths: &Lengths,
+        content: &mut Hasher,
+    ) -> Result<RecordBatch, ArrowError> {
+        let columns: Vec<(&str, ArrayRef)> =
+            [lengths.columns(), self.words(content)?, placed(places), self.stats()].concat();
         let field =
             |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
-        let metadata = HashMap::from([("about".to_owned(), about.to_owned())]);
-        let schema = Schema::new_with_metadata(columns.iter().map(field).collect::<Vec<_>>(), metadata);
+        let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
         RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, column)| column).collect())
     }
 
-    fn words(&self) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
+    fn words(&self, content: &mut Hasher) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
         let key =
             |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
         let text = TokenizedText { language: String::new(), tokens: Packed::of(&[]) };
         let nothing = ReadyClip { source: Digest::NONE, text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
+        let keys: Vec<Digest> = self.utterances.iter().map(|utterance| key(utterance)).collect();
+        for (ready, key) in made.iter().zip(&keys) {
+            content.update(&ready.source.bytes()).update(&key.bytes());
+        }
         let strings =
             |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
         let audio = self.utterances.iter().map(|u| u.audio.name(self.base).as_os_str().as_bytes().to_vec());
@@ -98,7 +120,7 @@ impl TableWriter<'_> {
             ("speaker", Arc::new(strings(|utterance| &utterance.speaker))),
             ("language", Arc::new(StringArray::from_iter_values(made.iter().map(|ready| &ready.text.language)))),
             ("tokens", lists(&made)?),
-            ("text", digests(self.utterances.iter().map(|utterance| key(utterance)))?),
+            ("text", digests(keys.into_iter())?),
             ("audio", Arc::new(BinaryArray::from_iter_values(audio))),
             ("source", digests(made.iter().map(|ready| ready.source))?),
             (
@@ -119,8 +141,8 @@ impl TableWriter<'_> {
         ]
     }
 
-    /// The place of every entry, with shards numbered as they are met; and what the table says about itself.
-    fn places(&self) -> Result<(Vec<ShardLocation>, String), ArrowError> {
+    /// The place of every entry, with shards numbered as they are met; and what the table says of all of them.
+    fn places(&self) -> (Vec<ShardLocation>, TableMetadata) {
         let (mut numbers, mut shards) = (HashMap::new(), vec![]);
         let mut number = |old: u32| {
             *numbers.entry(old).or_insert_with(|| {
@@ -136,10 +158,18 @@ impl TableWriter<'_> {
             place.map_or(nowhere, |place| ShardLocation { shard: number(place.shard), ..*place })
         };
         let places = self.entries.iter().map(&mut place).collect();
-        let corpus = self.common_folder().to_string_lossy().into_owned();
-        let about = TableMetadata { tokenizer: self.tokenizer.to_owned(), corpus, shards };
-        let about = serde_json::to_string(&about).map_err(|error| ArrowError::JsonError(error.to_string()))?;
-        Ok((places, about))
+        let about = TableMetadata {
+            format: table::FORMAT,
+            tokenizer: self.tokenizer.to_owned(),
+            whole: self.whole.cloned(),
+            corpus: self.common_folder().to_string_lossy().into_owned(),
+            shards,
+            rows: self.entries.len(),
+            fractions: [1f64.to_bits(), 0f64.to_bits()],
+            unsettled: self.entries.iter().any(|entry| entry.stat == FileStat::NEVER),
+            ..TableMetadata::default()
+        };
+        (places, about)
     }
 
     fn common_folder(&self) -> PathBuf {
@@ -152,15 +182,53 @@ impl TableWriter<'_> {
     }
 }
 
+/// The first columns of a piece.
+struct Lengths {
+    samples: Vec<u32>,
+    tokens: Vec<u32>,
+    characters: Vec<u32>,
+    shards: Vec<u32>,
+    fractions: Vec<f64>,
+}
+
+impl Lengths {
+    fn of(part: &TableWriter, places: &[ShardLocation]) -> Self {
+        let tokens = |entry: &&TableEntry| entry.outcome.as_ref().map_or(0, |ready| ready.text.tokens.len() as u32);
+        Lengths {
+            samples: places.iter().map(|place| place.samples).collect(),
+            tokens: part.entries.iter().map(tokens).collect(),
+            characters: part.utterances.iter().map(|utterance| utterance.text.chars().count() as u32).collect(),
+            shards: places.iter().map(|place| place.shard).collect(),
+            fractions: part.utterances.iter().map(|utterance| corpus::hash_fraction(&utterance.id)).collect(),
+        }
+    }
+
+    fn columns(&self) -> Vec<(&'static str, ArrayRef)> {
+        let Lengths { samples, tokens, characters, shards, fractions } = self;
+        let number = |numbers: &Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(numbers.clone())) };
+        let fractions = Arc::new(Float64Array::from(fractions.clone()));
+        let columns = [number(samples), number(tokens), number(characters), number(shards), fractions];
+        table::LENGTH_COLUMNS.into_iter().zip(columns).collect()
+    }
+
+    /// Adds these rows to what the table says of all of them.
+    fn add_to(&self, about: &mut TableMetadata, form: AudioForm, piece: Digest) {
+        let ready = || self.samples.iter().map(|samples| *samples as usize).filter(|samples| *samples > 0);
+        about.clips += ready().count();
+        about.samples += ready().sum::<usize>();
+        about.values += ready().map(|samples| form.values(samples)).sum::<usize>();
+        about.tokens += self.tokens.iter().map(|tokens| *tokens as usize).sum::<usize>();
+        let [low, high] = about.fractions.map(f64::from_bits);
+        let (low, high) = self.fractions.iter().fold((low, high), |(low, high), at| (low.min(*at), high.max(*at)));
+        about.fractions = [low.to_bits(), high.to_bits()];
+        let lengths = table::digest_of([&self.samples, &self.tokens, &self.characters, &self.shards], &self.fractions);
+        about.pieces.push([piece.short(), lengths]);
+    }
+}
+
 fn placed(places: &[ShardLocation]) -> Vec<(&'static str, ArrayRef)> {
-    let small = |of: fn(&ShardLocation) -> u32| UInt32Array::from_iter_values(places.iter().map(of));
     let large = |of: fn(&ShardLocation) -> u64| UInt64Array::from_iter_values(places.iter().map(of));
-    vec![
-        ("shard", Arc::new(small(|place| place.shard))),
-        ("offset", Arc::new(large(|place| place.offset))),
-        ("samples", Arc::new(small(|place| place.samples))),
-        ("checksum", Arc::new(large(|place| place.checksum))),
-    ]
+    vec![("offset", Arc::new(large(|place| place.offset))), ("checksum", Arc::new(large(|place| place.checksum)))]
 }
 
 fn digests(digests: impl Iterator<Item = Digest>) -> Result<ArrayRef, ArrowError> {

@@ -1,15 +1,12 @@
 //! The tokenizer of a corpus, remembered: fitting reads every text, which takes longer than all else at a warm start
 //! (0.2 s for 13,100 texts whose languages are detected).
 
-use super::digest::{Digest, Hasher};
+use super::digest::Hasher;
 use super::identity::{PIECE_BYTES, field, language_of};
-use super::{Error, kept_dir};
+use super::{kept_dir, remembered};
 use crate::config::Config;
 use crate::corpus::Utterance;
 use crate::text::{self, Tokenizer};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 pub(super) const FOLDER: &str = "tokenizers";
 
@@ -19,7 +16,7 @@ pub fn tokenizer(utterances: &[Utterance], config: &Config) -> Result<(Tokenizer
     // Fitted to nothing, it still tells which symbols this machine offers, and the version of what reads texts.
     let bare = Tokenizer::of_corpus(&[], language, kind)?;
     let path = kept_dir(&config.data).join(FOLDER).join(name(utterances, language, &bare.fingerprint()));
-    if let Some(known) = config.data.enable_caching.then(|| read(&path)).flatten() {
+    if let Some(known) = config.data.enable_caching.then(|| remembered::read(&path)).flatten() {
         return Ok((known, bare.describe()));
     }
     let fitted = Tokenizer::of_corpus(utterances, language, kind)?;
@@ -27,7 +24,7 @@ pub fn tokenizer(utterances: &[Utterance], config: &Config) -> Result<(Tokenizer
     // Other symbols than the machine offers were chosen because a voice is missing, and that may change.
     if config.data.enable_caching && told == bare.describe() {
         // Not to be able to remember it costs time and nothing else.
-        let _ = write(&path, &fitted);
+        let _ = remembered::write(&path, &fitted);
     }
     Ok((fitted, told))
 }
@@ -46,41 +43,17 @@ fn name(utterances: &[Utterance], language: &str, fingerprint: &str) -> String {
     format!("{}.json", hasher.update(&piece).finish().hex())
 }
 
-/// The first line is the digest of the rest.
-fn read(path: &Path) -> Option<Tokenizer> {
-    let text = fs::read_to_string(path).ok()?;
-    let (digest, json) = text.split_once('\n')?;
-    (Digest::of(json.as_bytes()).hex() == digest).then_some(())?;
-    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
-    serde_json::from_str(json).ok()
-}
-
-fn write(path: &Path, tokenizer: &Tokenizer) -> Result<(), Error> {
-    let json = serde_json::to_string(tokenizer).unwrap_or_default();
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let done = fs::create_dir_all(path.parent().unwrap_or(path))
-        .and_then(|()| fs::write(&temporary, format!("{}\n{json}", Digest::of(json.as_bytes()).hex())))
-        .and_then(|()| fs::rename(&temporary, path));
-    done.map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        Error::io(path, error)
-    })
-}
-
-/// Files of all tokenizers that are remembered.
-pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir.join(FOLDER)).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "json" || e == "tmp"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::Case;
     use super::*;
     use crate::config::TokenizerKind;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn files(dir: &std::path::Path) -> Vec<PathBuf> {
+        remembered::files(&dir.join(FOLDER))
+    }
 
     #[test]
     fn what_is_remembered_is_what_was_fitted() {

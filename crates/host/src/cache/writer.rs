@@ -7,6 +7,7 @@ use super::features::{ClipAudioBuf, Extracted};
 use super::output::Output;
 use super::settings::FeatureSettings;
 use super::shard::{self, ShardLocation};
+use super::{file_stat, folder};
 use arrow_array::{
     Array, FixedSizeBinaryArray, FixedSizeListArray, Float16Array, Int16Array, ListArray, RecordBatch, UInt32Array,
     UInt64Array,
@@ -15,13 +16,14 @@ use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) const TEMPORARY: &str = "shard.tmp";
+/// What the names of shards begin with that are being written.
+pub(super) const TEMPORARY: &str = "shard";
 /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
-const SHARD_BYTES: usize = 64 << 20;
+pub(super) const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
 const BATCH_BYTES: usize = 1 << 20;
 /// Arrow starts every column at a multiple of this, and ends a batch at one.
@@ -30,9 +32,11 @@ const COLUMN_BYTES: u64 = 64;
 /// Appends recordings to shards in a folder that no other process writes to.
 pub(super) struct Writer {
     dir: PathBuf,
+    temporary: PathBuf,
     schema: SchemaRef,
     batch: Columns,
     open: Option<FileWriter<Output>>,
+    shard_bytes: usize,
     written_bytes: usize,
     /// What is in the shard at hand. The number of the shard is for its reader to give.
     places: Vec<(Digest, ShardLocation)>,
@@ -41,19 +45,31 @@ pub(super) struct Writer {
 /// A shard that is complete: where it is, and what is where in it, so that it need not be read back.
 pub(super) struct FinishedShard {
     pub path: PathBuf,
+    pub bytes: u64,
     pub places: Vec<(Digest, ShardLocation)>,
 }
 
 impl Writer {
-    pub(super) fn new(dir: &Path, settings: &FeatureSettings) -> Self {
+    pub(super) fn new(dir: &Path, settings: &FeatureSettings, shard_bytes: usize) -> Self {
         let batch = Columns::new(settings.mel.map(|mel| mel.n_mels));
-        Writer { dir: dir.to_owned(), schema: schema(settings), batch, open: None, written_bytes: 0, places: vec![] }
+        let temporary = folder::temporary(&dir.join(TEMPORARY));
+        Writer {
+            dir: dir.to_owned(),
+            temporary,
+            schema: schema(settings),
+            batch,
+            open: None,
+            shard_bytes,
+            written_bytes: 0,
+            places: vec![],
+        }
     }
 
     /// Takes a recording; returns the shard that it filled, if it filled one.
     pub(super) fn push(&mut self, source: &Digest, kept: &Extracted) -> Result<Option<FinishedShard>, Error> {
         self.batch.push(source, kept);
-        let filled = if self.batch.bytes() < BATCH_BYTES { Ok(None) } else { self.flush_or_seal() };
+        let filled =
+            if self.batch.bytes() < BATCH_BYTES.min(self.shard_bytes) { Ok(None) } else { self.flush_or_seal() };
         filled.map_err(|error| self.abandon(error))
     }
 
@@ -64,17 +80,24 @@ impl Writer {
 
     fn flush_or_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
-        if self.written_bytes < SHARD_BYTES { Ok(None) } else { self.try_seal() }
+        if self.written_bytes < self.shard_bytes { Ok(None) } else { self.try_seal() }
     }
 
     fn try_seal(&mut self) -> Result<Option<FinishedShard>, ArrowError> {
         self.flush()?;
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.finish()?;
-        let path = self.dir.join(shard::name(open.into_inner()?.finish()?));
-        fs::rename(self.temporary(), &path)?;
+        let output = open.into_inner()?;
+        let (bytes, digest) = (output.bytes(), output.finish()?);
+        let path = self.dir.join(shard::name(digest));
+        // Another machine may have done the same work. What others have looked at stays, unless it is damaged.
+        if File::open(&path).and_then(|file| file_stat::digest(&file)).is_ok_and(|there| there == digest) {
+            fs::remove_file(&self.temporary)?;
+        } else {
+            fs::rename(&self.temporary, &path)?;
+        }
         self.written_bytes = 0;
-        Ok(Some(FinishedShard { path, places: std::mem::take(&mut self.places) }))
+        Ok(Some(FinishedShard { path, bytes, places: std::mem::take(&mut self.places) }))
     }
 
     fn flush(&mut self) -> Result<(), ArrowError> {
@@ -82,12 +105,12 @@ impl Writer {
             return Ok(());
         }
         self.written_bytes += self.batch.bytes();
-        let (sound_bytes, temporary) = (self.batch.bytes() as u64, self.temporary());
+        let sound_bytes = self.batch.bytes() as u64;
         let rows = self.batch.rows();
         let batch = self.take_batch().finish(&self.schema)?;
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(FileWriter::try_new(Output::create(&temporary)?, &self.schema)?),
+            none => none.insert(FileWriter::try_new(Output::create(&self.temporary)?, &self.schema)?),
         };
         open.write(&batch)?;
         // Sound is the last column of a batch.
@@ -104,24 +127,20 @@ impl Writer {
         std::mem::replace(&mut self.batch, empty)
     }
 
-    fn temporary(&self) -> PathBuf {
-        self.dir.join(TEMPORARY)
-    }
-
     /// After a failed write the file's end is unknown: it can no longer become a shard.
     fn abandon(&mut self, error: ArrowError) -> Error {
         (self.open, _) = (None, self.take_batch());
         self.places.clear();
         // At once: a full disk needs the room for the table of the clips that are done.
-        let _ = fs::remove_file(self.temporary());
-        Error::arrow(&self.temporary(), error)
+        let _ = fs::remove_file(&self.temporary);
+        Error::arrow(&self.temporary, error)
     }
 }
 
-/// Shards that were not sealed leave nothing behind, also those of a build that was killed.
+/// Shards that were not sealed leave nothing behind.
 impl Drop for Writer {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.temporary());
+        let _ = fs::remove_file(&self.temporary);
     }
 }
 

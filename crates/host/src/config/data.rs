@@ -1,6 +1,7 @@
 //! The `data` section: where recordings are, how they become features, and how batches are made and buffered.
 
 use super::accept::{Accepts, Setting, above};
+use super::byte_size::ByteSize;
 use super::section::{choices, section};
 use super::training::{OptimizationLevel, level};
 use serde::{Deserialize, Serialize};
@@ -111,8 +112,14 @@ section! {
         loudness_lufs: f64 = -20.0, in -40.0..=-5.0;
         /// keep features on disk between runs
         enable_caching: bool = true;
-        /// folder of the features on disk; null is `myxtts` in the user's cache directory
+        /// folder of the features on disk, or a bucket such as s3://…; null is `myxtts` in the user's cache directory
         cache_dir: Option<PathBuf>;
+        /// folder of this machine that features of a bucket are fetched into; null is `myxtts` in the user's cache directory
+        local_cache: Option<PathBuf>;
+        /// most that features of a bucket take on this machine, such as 200GB; the least recently used go
+        local_cache_size: ByteSize = ByteSize(100_000_000_000);
+        /// of features in a bucket, shards of 64 MiB that are shuffled together; all of them where they are no more
+        shuffle_shards: usize = 32, in 1..=1_000_000;
         /// pcm: 16-bit samples; mel: frames in half precision, for machines without a GPU
         cache_content: CacheContent;
         /// unreadable clips to skip before the run stops; a number, or a share such as 1%

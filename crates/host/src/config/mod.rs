@@ -2,6 +2,7 @@
 //! `training.optimization_level`), the YAML file, the command line. The result holds a concrete value for every key.
 
 mod accept;
+mod byte_size;
 mod check;
 mod data;
 pub mod devices;
@@ -18,6 +19,7 @@ pub mod speaking;
 mod training;
 mod yaml;
 
+pub use byte_size::ByteSize;
 pub(crate) use data::is_language;
 pub use data::{CacheContent, CorpusFormat, Data, Durations, LongClips, MaxFailures, TokenizerKind};
 pub use error::{Error, Origin, Wrong};

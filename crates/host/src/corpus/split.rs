@@ -5,16 +5,21 @@ use super::Utterance;
 /// Training and validation part, each in the order given. With a share above 0, two or more utterances fill both parts:
 /// should the hashes leave one empty, the utterance nearest to the border moves, and only that one may move back later.
 pub fn split(utterances: Vec<Utterance>, val_share: f64) -> (Vec<Utterance>, Vec<Utterance>) {
-    if utterances.len() < 2 || val_share.is_nan() || val_share <= 0.0 {
-        return (utterances, vec![]);
-    }
     let fractions: Vec<f64> = utterances.iter().map(|utterance| hash_fraction(&utterance.id)).collect();
     let (lowest, highest) = fractions.iter().fold((1.0f64, 0.0f64), |(low, high), &at| (low.min(at), high.max(at)));
-    let border = val_share.max(lowest.next_up()).min(highest);
+    let border = border(utterances.len(), lowest, highest, val_share);
     let (validation, training): (Vec<_>, Vec<_>) =
         utterances.into_iter().zip(fractions).partition(|(_, fraction)| *fraction < border);
     let utterances = |part: Vec<(Utterance, f64)>| part.into_iter().map(|(utterance, _)| utterance).collect();
     (utterances(training), utterances(validation))
+}
+
+/// What is below it is held out, of so many utterances whose hashes reach from `lowest` to `highest`.
+pub fn border(utterances: usize, lowest: f64, highest: f64, val_share: f64) -> f64 {
+    if utterances < 2 || val_share.is_nan() || val_share <= 0.0 {
+        return 0.0;
+    }
+    val_share.max(lowest.next_up()).min(highest)
 }
 
 /// Hash of an id as a number in 0..1: an order that has nothing to do with its own, and that more clips do not change.

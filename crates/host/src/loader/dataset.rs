@@ -5,18 +5,20 @@ use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
 use super::fit_report::FitReport;
-use super::layout::{Budget, Length, Span};
+use super::layout::{Budget, Length, Lengths, Span};
+use super::order::Order;
+use super::packer::{ChunkPlan, pack};
 use super::pieces::{LongClip, Piece, levels};
 use super::position::Position;
 use super::stretch::stretch_durations;
 use crate::cache::durations::{ClipSegment, Durations};
-use crate::cache::{self, Cache, Clip, Failure};
+use crate::cache::{self, Cache, Clip, ClipLength, Failure};
 use crate::config::{Config, LongClips};
 use crate::rng::Rng;
 use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +34,8 @@ pub struct ClipLimits {
     pub long_clips: LongClips,
     /// Utterances are spoken faster or slower by at most this share.
     pub speed: f64,
+    /// Shards of a bucket that are shuffled together.
+    pub shuffle_shards: usize,
 }
 
 impl ClipLimits {
@@ -41,16 +45,21 @@ impl ClipLimits {
             max_characters: config.data.max_text_length,
             long_clips: config.data.long_clips,
             speed: config.data.augment_speed,
+            shuffle_shards: config.data.shuffle_shards,
         }
     }
 }
 
-/// Clips, or pieces of them, with their lengths in frames and tokens.
+/// Clips, or pieces of them, with their lengths in frames and tokens. Twelve bytes each: everything else of a clip is read
+/// when it is laid into a batch.
 pub struct Dataset {
     cache: Cache,
-    /// In corpus order.
-    pieces: Vec<Piece>,
-    lengths: Vec<Length>,
+    /// Clip of each piece, in corpus order.
+    clips: Vec<u32>,
+    /// First frame and first token of pieces that do not begin where their clip does.
+    starts: HashMap<u32, [u32; 2]>,
+    lengths: Lengths,
+    order: Order,
     /// Codes, sorted.
     languages: Vec<String>,
     speed: f64,
@@ -58,15 +67,51 @@ pub struct Dataset {
     durations: Option<Arc<Durations>>,
 }
 
-/// A clip that cannot be used, by its index in the cache.
-pub(super) struct BadClip {
-    pub clip: usize,
-    pub failure: Failure,
+/// Some pieces on their way into a dataset.
+struct Fitted {
+    clips: Vec<u32>,
+    /// Of each, where the order goes by them.
+    shards: Vec<u32>,
+    starts: HashMap<u32, [u32; 2]>,
+    lengths: Lengths,
+    report: FitReport,
 }
 
-/// What a clip takes of a batch at its slowest.
-fn room(length: Length, speed: f64) -> Length {
-    Length { frames: (length.frames as f64 / (1.0 - speed)).ceil() as usize, ..length }
+impl Fitted {
+    fn new(clips: usize, limits: &ClipLimits) -> Self {
+        let (lengths, report) = (Lengths::new(clips, limits.speed), FitReport::new(limits));
+        Fitted { clips: Vec::with_capacity(clips), shards: vec![], starts: HashMap::new(), lengths, report }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        if (piece.frames.start, piece.tokens.start) != (0, 1) {
+            self.starts.insert(self.clips.len() as u32, [piece.frames.start, piece.tokens.start]);
+        }
+        self.clips.push(piece.clip);
+        self.lengths.push(piece.length());
+    }
+
+    fn append(&mut self, other: Fitted) {
+        let first = self.clips.len() as u32;
+        self.starts.extend(other.starts.into_iter().map(|(piece, start)| (first + piece, start)));
+        self.clips.extend(other.clips);
+        self.shards.extend(other.shards);
+        self.lengths.append(other.lengths);
+        self.report.merge(other.report);
+    }
+}
+
+/// What cannot be used: a clip, by its index in the cache, or all clips of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Spoilt {
+    Clip(usize),
+    Shard(u32),
+}
+
+/// What a batch has to do without, and why.
+pub(super) struct BadClip {
+    pub what: Spoilt,
+    pub failure: Failure,
 }
 
 /// Frames that a clip is spoken in this time: a draw between its fastest and its slowest, and one for each token at
@@ -83,40 +128,129 @@ impl Dataset {
     /// Only long clips that are to be cut have their sound read here.
     pub fn new(cache: Cache, tokenizer: &Tokenizer, limits: &ClipLimits) -> Result<(Self, FitReport), cache::Error> {
         let breaks = tokenizer.breaks();
-        let (mut pieces, mut fitting) = (Vec::new(), FitReport::new(limits));
-        for clip in 0..cache.len() {
-            pieces.extend(fit(&cache, clip, &breaks, &mut fitting)?);
-        }
+        let some = |clips: &mut dyn Iterator<Item = (usize, ClipLength)>| {
+            let mut fitted = Fitted::new(0, limits);
+            for (clip, length) in clips {
+                fit(&cache, clip, length, &breaks, &mut fitted)?;
+                if cache.is_away() {
+                    fitted.shards.resize(fitted.clips.len(), length.shard);
+                }
+            }
+            Ok::<_, cache::Error>(fitted)
+        };
+        let (mut all, mut failed) = (Fitted::new(cache.len(), limits), None);
+        cache.lengths(some, |fitted| match fitted {
+            Ok(fitted) => all.append(fitted),
+            Err(error) => failed = failed.take().or(Some(error)),
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        let Fitted { mut clips, starts, mut lengths, shards, report } = all;
+        (clips.shrink_to_fit(), lengths.shrink());
+        let order = match cache.is_away() {
+            true => Order::of_shards(&shards, limits.shuffle_shards),
+            false => Order::of_clips(clips.len()),
+        };
         let dataset = Dataset {
-            lengths: pieces.iter().map(|piece| room(piece.length(), limits.speed)).collect(),
-            pieces,
+            order,
+            clips,
+            starts,
+            lengths,
             cache,
             languages: tokenizer.languages().to_vec(),
             speed: limits.speed,
             durations: None,
         };
-        Ok((dataset, fitting))
+        Ok((dataset, report))
+    }
+
+    /// The same clips, planned in chunks of so many at most.
+    #[cfg(test)]
+    pub(super) fn in_chunks(self, most: usize) -> Self {
+        Dataset { order: Order::Clips { clips: self.lengths.len(), most }, ..self }
     }
 
     /// What each clip takes of a batch; more than its own length where it may be spoken slower.
-    pub fn lengths(&self) -> &[Length] {
+    pub fn lengths(&self) -> &Lengths {
         &self.lengths
+    }
+
+    /// Chunks that every epoch is planned in.
+    pub fn chunks(&self) -> u64 {
+        self.order.chunks()
+    }
+
+    /// The batches of one chunk of an epoch.
+    pub fn plan(&self, budget: &Budget, seed: u64, epoch: u64, chunk: u64) -> ChunkPlan {
+        let (clips, mut rng) = self.order.chunk(seed, epoch, chunk);
+        pack(clips, &self.lengths, budget, &mut rng)
+    }
+
+    /// Batches of an epoch: those of the first chunk, and as many for the clips of the others. Epochs differ by a few.
+    pub fn batches(&self, budget: &Budget, seed: u64) -> usize {
+        let first = self.plan(budget, seed, 0, 0);
+        let clips: usize = first.iter().map(<[u32]>::len).sum();
+        (first.len() * self.lengths.len()).div_ceil(clips.max(1))
+    }
+
+    /// Has the shards of these chunks fetched, each an epoch and a number, in this order. Where shards are not fetched it does
+    /// nothing.
+    pub(super) fn fetch_ahead(&self, seed: u64, chunks: impl Iterator<Item = (u64, u64)>) -> Result<(), cache::Error> {
+        if !self.cache.is_away() {
+            return Ok(());
+        }
+        let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
+        for (epoch, chunk) in chunks {
+            wanted.extend(self.order.shards(seed, epoch, chunk).into_iter().filter(|shard| seen.insert(*shard)));
+        }
+        self.cache.want(wanted)
+    }
+
+    /// Lets go of what was fetched ahead.
+    pub(super) fn stop_fetching(&self) {
+        self.cache.stop_fetching();
+    }
+
+    /// Fails where the shards that are needed at a time do not fit on this machine: of the chunk at hand, of the one
+    /// before it, which others may still read, and of the next.
+    pub fn check_room(&self, shuffle_shards: usize) -> Result<(), cache::Error> {
+        self.cache.check_room(3 * shuffle_shards)
+    }
+
+    /// Epoch and chunk behind another.
+    pub(super) fn after(&self, epoch: u64, chunk: u64) -> (u64, u64) {
+        if chunk + 1 < self.chunks() { (epoch, chunk + 1) } else { (epoch + 1, 0) }
     }
 
     /// Tells two sets apart that differ in a recording, a text or a cut.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = Xxh3::new();
-        self.segments().for_each(|(_, segment)| segment.hash(&mut hash));
+        let (mut hash, (content, rows)) = (Xxh3::new(), self.cache.content());
+        content.hash(&mut hash);
+        for piece in 0..self.clips.len() {
+            let Piece { clip, frames, tokens } = self.piece(piece);
+            (rows[clip as usize], frames, tokens).hash(&mut hash);
+        }
         hash.finish()
     }
 
     /// Name of each clip, and what it is by its contents.
     pub fn segments(&self) -> impl Iterator<Item = (&str, ClipSegment)> {
-        self.pieces.iter().map(|piece| (self.cache.source(piece.clip as usize).0, self.segment(piece)))
+        (0..self.clips.len()).map(|piece| self.segment_of(piece))
+    }
+
+    /// Name of a clip, and what it is by its contents.
+    pub fn segment_of(&self, piece: usize) -> (&str, ClipSegment) {
+        let piece = self.piece(piece);
+        (self.cache.source(piece.clip as usize).0, self.segment(&piece))
     }
 
     fn segment(&self, piece: &Piece) -> ClipSegment {
         self.cache.segment(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
+    }
+
+    fn piece(&self, index: usize) -> Piece {
+        let Length { frames, tokens } = self.lengths.own(index);
+        let [frame, token] = self.starts.get(&(index as u32)).copied().unwrap_or([0, 1]).map(|start| start as usize);
+        Piece::new(self.clips[index] as usize, frame..frame + frames, token..token + tokens - 1)
     }
 
     /// From now on batches hold the token of every frame. `durations` has those of all clips.
@@ -144,7 +278,7 @@ impl Dataset {
     /// out to be damaged.
     pub fn batch(
         &self,
-        clips: &[usize],
+        clips: &[u32],
         layout: &BlockLayout,
         mut block: Box<dyn Block>,
         draw: [u64; 3],
@@ -160,22 +294,22 @@ impl Dataset {
     /// Writes every byte of a batch: (text spans, frame spans). Clips of the cache in `without` stay silent.
     pub(super) fn lay(
         &self,
-        clips: &[usize],
+        clips: &[u32],
         layout: &BlockLayout,
         bytes: &mut [u8],
         draw: [u64; 3],
-        without: &HashSet<usize>,
+        without: &HashSet<Spoilt>,
         hook: &Hook,
     ) -> Result<(Vec<Span>, Vec<Span>), BadClip> {
         hook.at(Moment::LayBatch(draw));
-        let pieces: Vec<&Piece> = clips.iter().map(|&clip| &self.pieces[clip]).collect();
-        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths[clip]).collect();
+        let pieces: Vec<Piece> = clips.iter().map(|&clip| self.piece(clip as usize)).collect();
+        let lengths: Vec<Length> = clips.iter().map(|&clip| self.lengths.get(clip as usize)).collect();
         let (mut text_spans, mut frame_spans) = layout.budget.place(&lengths);
         for (index, (piece, span)) in pieces.iter().zip(&mut frame_spans).enumerate() {
             span.len =
                 spoken(piece.length(), span.len, self.speed, &mut Rng::new(&[&draw[..], &[index as u64, 1]].concat()));
         }
-        for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| without.contains(&(piece.clip as usize))) {
+        for (index, _) in pieces.iter().enumerate().filter(|(_, piece)| self.is_without(piece, without)) {
             (text_spans[index].len, frame_spans[index].len) = (0, 0);
         }
         let (sound, tables) = layout.split(bytes);
@@ -213,11 +347,25 @@ impl Dataset {
         }));
         let reason = match done {
             Ok(Ok(())) => return Ok(()),
+            // One failure, whatever the number of its clips.
+            Ok(Err(cache::Error::Shard(name, reason))) => {
+                let what = self.cache.shard(index).map_or(Spoilt::Clip(index), Spoilt::Shard);
+                return Err(BadClip { what, failure: Failure { id: name.clone(), path: name.into(), reason } });
+            }
             Ok(Err(error)) => error.to_string(),
             Err(panic) => format!("panic: {}", message(&*panic)),
         };
         let (id, path) = self.cache.source(index);
-        Err(BadClip { clip: index, failure: Failure { id: id.to_owned(), path: path.to_owned(), reason } })
+        Err(BadClip {
+            what: Spoilt::Clip(index),
+            failure: Failure { id: id.to_owned(), path: path.to_owned(), reason },
+        })
+    }
+
+    fn is_without(&self, piece: &Piece, without: &HashSet<Spoilt>) -> bool {
+        let clip = piece.clip as usize;
+        let of_shard = || self.cache.shard(clip).is_some_and(|shard| without.contains(&Spoilt::Shard(shard)));
+        !without.is_empty() && (without.contains(&Spoilt::Clip(clip)) || (self.cache.is_away() && of_shard()))
     }
 
     fn language(&self, code: &str) -> i32 {
@@ -232,38 +380,48 @@ pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// What the limits leave of a clip: all of it, pieces, or nothing.
-fn fit(cache: &Cache, clip: usize, breaks: &[i32], fitting: &mut FitReport) -> Result<Vec<Piece>, cache::Error> {
-    let length = Length { frames: cache.frames(clip), tokens: cache.tokens(clip) };
-    let is_long = fitting.add(length.frames, cache.characters(clip));
-    if !is_long && length.frames >= length.tokens {
-        return Ok(vec![Piece::new(clip, 0..length.frames, 1..length.tokens)]);
+fn fit(
+    cache: &Cache,
+    clip: usize,
+    length: ClipLength,
+    breaks: &[i32],
+    fitted: &mut Fitted,
+) -> Result<(), cache::Error> {
+    let ClipLength { frames, tokens, characters, .. } = length;
+    let is_long = fitted.report.add(frames, characters);
+    if !is_long && frames >= tokens {
+        fitted.push(Piece::new(clip, 0..frames, 1..tokens));
+        return Ok(());
     }
-    let cut = is_long && fitting.limits.long_clips != LongClips::Refuse;
-    let pieces = if cut { pieces(cache, clip, breaks, &fitting.limits)? } else { None };
+    let limits = fitted.report.limits;
+    let cut = is_long && limits.long_clips != LongClips::Refuse;
+    let pieces = if cut { pieces(cache, clip, length, breaks, &limits)? } else { None };
     let Some(mut pieces) = pieces else {
-        fitting.refuse(is_long);
-        return Ok(Vec::new());
+        fitted.report.refuse(is_long);
+        return Ok(());
     };
-    if fitting.limits.long_clips == LongClips::Crop {
+    if limits.long_clips == LongClips::Crop {
         pieces.truncate(1);
-        fitting.cropped += 1;
+        fitted.report.cropped += 1;
     } else {
-        fitting.split += 1;
-        fitting.pieces += pieces.len();
+        fitted.report.split += 1;
+        fitted.report.pieces += pieces.len();
     }
-    Ok(pieces)
+    pieces.into_iter().for_each(|piece| fitted.push(piece));
+    Ok(())
 }
 
 fn pieces(
     cache: &Cache,
     index: usize,
+    length: ClipLength,
     breaks: &[i32],
     limits: &ClipLimits,
 ) -> Result<Option<Vec<Piece>>, cache::Error> {
     let clip = cache.clip(index)?;
-    let levels = levels(clip.sound, cache.frames(index), cache.values_per_frame());
+    let levels = levels(clip.sound.as_audio(), length.frames, cache.values_per_frame());
     // Nothing tells which characters a token stands for, so a piece has its share of them. The tag is said by all.
-    let tokens = 1 + (clip.tokens.len() - 1) * limits.max_characters / cache.characters(index).max(1);
+    let tokens = 1 + (clip.tokens.len() - 1) * limits.max_characters / length.characters.max(1);
     let max = Length { frames: limits.max_frames, tokens: tokens.max(2) };
     Ok(LongClip { levels, tokens: clip.tokens, breaks, max }.pieces(index))
 }

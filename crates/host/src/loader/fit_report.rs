@@ -2,6 +2,7 @@
 
 use super::dataset::ClipLimits;
 use crate::config::LongClips;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Share of the clips that a limit should keep.
@@ -11,9 +12,9 @@ const KEPT: f64 = 0.99;
 #[derive(Clone, Debug)]
 pub struct FitReport {
     pub limits: ClipLimits,
-    /// Frames and characters of every clip, whatever became of it.
-    frames: Vec<u32>,
-    characters: Vec<u32>,
+    /// Frames and characters of all clips, whatever became of them.
+    frames: Counts,
+    characters: Counts,
     /// Clips above a limit that are left out whole; a clip may be above both limits.
     pub above_limits: usize,
     /// Monotonic alignment gives every token at least one frame.
@@ -41,8 +42,8 @@ impl FitReport {
     pub fn new(limits: &ClipLimits) -> Self {
         FitReport {
             limits: *limits,
-            frames: Vec::new(),
-            characters: Vec::new(),
+            frames: Counts::default(),
+            characters: Counts::default(),
             above_limits: 0,
             fewer_frames_than_tokens: 0,
             cropped: 0,
@@ -53,14 +54,25 @@ impl FitReport {
 
     /// Takes note of a clip: whether it is above a limit.
     pub(super) fn add(&mut self, frames: usize, characters: usize) -> bool {
-        self.frames.push(frames as u32);
-        self.characters.push(characters as u32);
+        self.frames.add(frames);
+        self.characters.add(characters);
         frames > self.limits.max_frames || characters > self.limits.max_characters
     }
 
     /// A clip is left out, because it is above a limit or has less sound than text.
     pub(super) fn refuse(&mut self, is_long: bool) {
         *(if is_long { &mut self.above_limits } else { &mut self.fewer_frames_than_tokens }) += 1;
+    }
+
+    /// Takes in what was noted of other clips.
+    pub(super) fn merge(&mut self, other: FitReport) {
+        self.frames.merge(other.frames);
+        self.characters.merge(other.characters);
+        self.above_limits += other.above_limits;
+        self.fewer_frames_than_tokens += other.fewer_frames_than_tokens;
+        self.cropped += other.cropped;
+        self.split += other.split;
+        self.pieces += other.pieces;
     }
 
     pub fn refused(&self) -> usize {
@@ -81,15 +93,69 @@ impl FitReport {
     }
 }
 
+/// How many clips have each length: a few thousand numbers, whatever the size of the corpus.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Of usual lengths, by length: ten million are counted in no time.
+    usual: Vec<usize>,
+    longer: BTreeMap<usize, usize>,
+}
+
+/// Lengths below it are usual.
+const USUAL: usize = 1 << 14;
+
+impl Counts {
+    fn add(&mut self, length: usize) {
+        self.add_many(length, 1);
+    }
+
+    fn add_many(&mut self, length: usize, clips: usize) {
+        if length >= USUAL {
+            *self.longer.entry(length).or_default() += clips;
+            return;
+        }
+        if length >= self.usual.len() {
+            self.usual.resize(length + 1, 0);
+        }
+        self.usual[length] += clips;
+    }
+
+    fn merge(&mut self, other: Counts) {
+        other.iter().for_each(|(length, clips)| self.add_many(length, clips));
+    }
+
+    /// Lengths that clips have, the shortest first, and how many have each.
+    fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        let usual = self.usual.iter().copied().enumerate().filter(|(_, clips)| *clips > 0);
+        usual.chain(self.longer.iter().map(|(length, clips)| (*length, *clips)))
+    }
+
+    fn clips(&self) -> usize {
+        self.iter().map(|(_, clips)| clips).sum()
+    }
+}
+
+impl FromIterator<usize> for Counts {
+    fn from_iter<T: IntoIterator<Item = usize>>(lengths: T) -> Self {
+        let mut counts = Counts::default();
+        lengths.into_iter().for_each(|length| counts.add(length));
+        counts
+    }
+}
+
 impl LimitUse {
     /// `lengths` of all clips, in what the limit counts.
-    pub fn of(name: &'static str, limit: usize, lengths: &[u32]) -> Self {
-        let mut sorted = lengths.to_vec();
-        sorted.sort_unstable();
-        let kept = (sorted.len() as f64 * KEPT).ceil() as usize;
-        let keeps_most = kept.checked_sub(1).map_or(limit, |last| sorted[last] as usize);
-        let above = sorted.len() - sorted.partition_point(|length| *length as usize <= limit);
-        LimitUse { name, limit, clips: sorted.len(), above, keeps_most }
+    pub fn of(name: &'static str, limit: usize, lengths: &Counts) -> Self {
+        let clips = lengths.clips();
+        let kept = (clips as f64 * KEPT).ceil() as usize;
+        let mut so_far = 0;
+        let reaches = |(_, clips): &(usize, usize)| {
+            so_far += clips;
+            so_far >= kept
+        };
+        let keeps_most = lengths.iter().find(reaches).map_or(limit, |(length, _)| length);
+        let above = lengths.iter().filter(|(length, _)| *length > limit).map(|(_, clips)| clips).sum();
+        LimitUse { name, limit, clips, above, keeps_most }
     }
 }
 
@@ -119,7 +185,7 @@ impl fmt::Display for FitReport {
         if self.fewer_frames_than_tokens > 0 {
             reasons.push(format!("{} with less sound than text", self.fewer_frames_than_tokens));
         }
-        let left_out = format!("{} of {} clips left out: {}", self.refused(), self.frames.len(), reasons.join(", "));
+        let left_out = format!("{} of {} clips left out: {}", self.refused(), self.frames.clips(), reasons.join(", "));
         let parts = [
             (self.refused(), left_out),
             (self.cropped, format!("{} clips cropped to {limits}", self.cropped)),
@@ -135,7 +201,13 @@ mod tests {
     use super::*;
 
     fn report(clips: impl Iterator<Item = (usize, usize)>) -> FitReport {
-        let limits = ClipLimits { max_frames: 800, max_characters: 200, long_clips: LongClips::Refuse, speed: 0.0 };
+        let limits = ClipLimits {
+            max_frames: 800,
+            max_characters: 200,
+            long_clips: LongClips::Refuse,
+            speed: 0.0,
+            shuffle_shards: 1,
+        };
         let mut report = FitReport::new(&limits);
         for (frames, characters) in clips {
             if report.add(frames, characters) {
@@ -161,6 +233,10 @@ mod tests {
     fn a_limit_that_keeps_most_is_not_to_be_raised() {
         let report = report((0..1000).map(|clip| (if clip == 7 { 801 } else { 10 }, 10)));
         assert_eq!(report.to_string(), "1 of 1000 clips left out: 1 above max_mel_frames 800");
-        assert_eq!(LimitUse::of("max_text_length", 5, &[]).keeps_most, 5, "nothing is above a limit of nothing");
+        assert_eq!(
+            LimitUse::of("max_text_length", 5, &Counts::default()).keeps_most,
+            5,
+            "nothing is above a limit of nothing"
+        );
     }
 }

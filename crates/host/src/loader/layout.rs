@@ -25,6 +25,68 @@ pub struct Length {
     pub tokens: usize,
 }
 
+/// What each clip takes of a batch, in eight bytes a clip.
+#[derive(Clone, Debug, Default)]
+pub struct Lengths {
+    /// Frames and tokens of each, as recorded.
+    own: Vec<[u32; 2]>,
+    /// Clips may be spoken slower by this share.
+    speed: f64,
+}
+
+impl Lengths {
+    pub(super) fn new(clips: usize, speed: f64) -> Self {
+        Lengths { own: Vec::with_capacity(clips), speed }
+    }
+
+    pub(super) fn push(&mut self, length: Length) {
+        self.own.push([length.frames as u32, length.tokens as u32]);
+    }
+
+    pub(super) fn append(&mut self, other: Lengths) {
+        self.own.extend(other.own);
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.own.shrink_to_fit();
+    }
+
+    pub fn len(&self) -> usize {
+        self.own.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// Length of a clip as it was recorded.
+    pub fn own(&self, clip: usize) -> Length {
+        let [frames, tokens] = self.own[clip].map(|length| length as usize);
+        Length { frames, tokens }
+    }
+
+    /// What a clip takes of a batch at its slowest.
+    pub fn get(&self, clip: usize) -> Length {
+        let own = self.own(clip);
+        if self.speed == 0.0 {
+            return own;
+        }
+        Length { frames: (own.frames as f64 / (1.0 - self.speed)).ceil() as usize, ..own }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Length> + Clone {
+        (0..self.len()).map(|clip| self.get(clip))
+    }
+}
+
+impl FromIterator<Length> for Lengths {
+    fn from_iter<T: IntoIterator<Item = Length>>(lengths: T) -> Self {
+        let mut all = Lengths::default();
+        lengths.into_iter().for_each(|length| all.push(length));
+        all
+    }
+}
+
 /// Stretch of one axis that belongs to one utterance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -44,15 +106,26 @@ impl Span {
 
 impl Budget {
     /// Packed: room for `batch_size` utterances of mean length, and at least for the longest one.
-    pub fn packed(lengths: &[Length], batch_size: usize) -> Self {
-        Self::of_frames(lengths, batch_size * (mean(lengths).frames + GAP))
+    pub fn packed(lengths: &Lengths, batch_size: usize) -> Self {
+        Self::packed_for(&[lengths], batch_size)
+    }
+
+    /// Packed for several sets that share their batches' sizes.
+    pub fn packed_for(sets: &[&Lengths], batch_size: usize) -> Self {
+        Self::of_frames_for(sets, batch_size * (mean_and_longest(sets).0.frames + GAP))
     }
 
     /// Packed: room for so many frames, and at least for the longest utterance.
-    pub fn of_frames(lengths: &[Length], frames: usize) -> Self {
-        let (mean, longest) = (mean(lengths), longest(lengths));
+    pub fn of_frames(lengths: &Lengths, frames: usize) -> Self {
+        Self::of_frames_for(&[lengths], frames)
+    }
+
+    /// Packed for several sets that share their batches' sizes.
+    pub fn of_frames_for(sets: &[&Lengths], frames: usize) -> Self {
+        let (mean, longest) = mean_and_longest(sets);
+        let clips: usize = sets.iter().map(|set| set.len()).sum();
         // More than the corpus has would be padding and nothing else.
-        let utterances = frames.div_ceil(mean.frames + GAP).min(lengths.len().max(1));
+        let utterances = frames.div_ceil(mean.frames + GAP).min(clips.max(1));
         let room = |wanted: usize, most: usize| wanted.max(most + GAP).next_multiple_of(64);
         Budget {
             frames: room(frames.min(utterances * (mean.frames + GAP)), longest.frames),
@@ -117,16 +190,22 @@ fn even(frames: usize) -> usize {
 }
 
 /// The most frames and the most tokens that any has; one of each where there is none.
-pub fn longest(lengths: &[Length]) -> Length {
-    Length {
-        frames: lengths.iter().map(|l| l.frames).max().unwrap_or(1),
-        tokens: lengths.iter().map(|l| l.tokens).max().unwrap_or(1),
-    }
+pub fn longest(sets: &[&Lengths]) -> Length {
+    mean_and_longest(sets).1
 }
 
-fn mean(lengths: &[Length]) -> Length {
-    let mean = |of: fn(&Length) -> usize| lengths.iter().map(of).sum::<usize>().div_ceil(lengths.len().max(1));
-    Length { frames: mean(|l| l.frames), tokens: mean(|l| l.tokens) }
+/// In one go through all lengths.
+fn mean_and_longest(sets: &[&Lengths]) -> (Length, Length) {
+    let clips: usize = sets.iter().map(|set| set.len()).sum();
+    let (mut sum, mut longest) = ([0, 0], [0, 0]);
+    for Length { frames, tokens } in sets.iter().flat_map(|set| set.iter()) {
+        sum = [sum[0] + frames, sum[1] + tokens];
+        longest = [longest[0].max(frames), longest[1].max(tokens)];
+    }
+    let [frames, tokens] = sum.map(|sum: usize| sum.div_ceil(clips.max(1)));
+    let least = usize::from(clips == 0);
+    let longest = Length { frames: longest[0].max(least), tokens: longest[1].max(least) };
+    (Length { frames, tokens }, longest)
 }
 
 /// One axis of a batch as arrays of fixed size, ready for tensors.

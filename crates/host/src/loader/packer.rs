@@ -1,10 +1,10 @@
 //! Which clips share a batch: seeded, length-aware, and nearly full.
 //!
 //! Clips are dealt out evenly over a shuffled window; batches that a window leaves part empty go back into the next
-//! one, so only the epoch's last batches may be short. The whole plan of an epoch is made at once (13,100 clips:
-//! milliseconds), which is what makes any position in it reachable without replaying what came before.
+//! one, so only a chunk's last batches may be short. The plan of a chunk is made at once (13,100 clips: milliseconds),
+//! which is what makes any position in it reachable without replaying what came before.
 
-use super::layout::{Budget, Length};
+use super::layout::{Budget, Length, Lengths};
 use crate::rng::Rng;
 
 /// Clips packed together before the window closes: enough for a tight fit, few enough for a random order.
@@ -12,25 +12,58 @@ const WINDOW_BATCHES: usize = 32;
 /// A batch below this fill goes back into the next window.
 const FULL_PERCENT: usize = 97;
 
-/// Clip indices of one batch, in the order in which they lie in it.
-pub type BatchPlan = Vec<usize>;
+/// The batches of a chunk: for each the indices of its clips, in the order in which they lie in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkPlan {
+    clips: Vec<u32>,
+    /// Where each batch ends.
+    ends: Vec<u32>,
+}
 
-/// All batches of one epoch. Depends on its arguments alone.
-pub fn plan(lengths: &[Length], budget: &Budget, seed: u64, epoch: u64) -> Vec<BatchPlan> {
-    let mut rng = Rng::new(&[seed, epoch]);
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
+impl ChunkPlan {
+    fn new(batches: &[Vec<u32>]) -> Self {
+        let mut plan = ChunkPlan::default();
+        for batch in batches {
+            plan.clips.extend(batch);
+            plan.ends.push(plan.clips.len() as u32);
+        }
+        plan
+    }
+
+    /// Number of batches.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The clips of a batch.
+    pub fn batch(&self, number: usize) -> &[u32] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.clips[start as usize..self.ends[number] as usize]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.len()).map(|number| self.batch(number))
+    }
+}
+
+/// Batches of some clips. Depends on its arguments alone.
+pub(super) fn pack(mut order: Vec<u32>, lengths: &Lengths, budget: &Budget, rng: &mut Rng) -> ChunkPlan {
     rng.shuffle(&mut order);
     let window_frames = WINDOW_BATCHES * budget.frames;
     let (mut batches, mut window, mut frames) = (Vec::new(), Vec::new(), 0);
     for clip in order {
         window.push(clip);
-        frames += budget.cost(lengths[clip]).frames;
+        frames += budget.cost(lengths.get(clip as usize)).frames;
         if frames >= window_frames {
             let (full, rest): (Vec<_>, Vec<_>) =
                 fill(&window, lengths, budget).into_iter().partition(|bin| bin.is_full(budget));
             batches.extend(full.into_iter().map(|bin| bin.clips));
             window = rest.into_iter().flat_map(|bin| bin.clips).collect();
-            frames = window.iter().map(|&clip| budget.cost(lengths[clip]).frames).sum();
+            frames = window.iter().map(|&clip| budget.cost(lengths.get(clip as usize)).frames).sum();
         }
     }
     batches.extend(fill(&window, lengths, budget).into_iter().map(|bin| bin.clips));
@@ -38,11 +71,11 @@ pub fn plan(lengths: &[Length], budget: &Budget, seed: u64, epoch: u64) -> Vec<B
         rng.shuffle(batch);
     }
     rng.shuffle(&mut batches);
-    batches
+    ChunkPlan::new(&batches)
 }
 
 struct Bin {
-    clips: Vec<usize>,
+    clips: Vec<u32>,
     used: Length,
 }
 
@@ -60,15 +93,15 @@ impl Bin {
 
 /// The longest clip first, into the emptiest of as many batches as there are frames for, so that each gets its share of
 /// long and short ones. What fits none of them goes into the fullest of the batches that are left over.
-fn fill(clips: &[usize], lengths: &[Length], budget: &Budget) -> Vec<Bin> {
+fn fill(clips: &[u32], lengths: &Lengths, budget: &Budget) -> Vec<Bin> {
     let mut sorted = clips.to_vec();
-    sorted.sort_by_key(|&clip| std::cmp::Reverse((lengths[clip].frames, clip)));
-    let frames: usize = clips.iter().map(|&clip| budget.cost(lengths[clip]).frames).sum();
+    sorted.sort_by_key(|&clip| std::cmp::Reverse((lengths.get(clip as usize).frames, clip)));
+    let frames: usize = clips.iter().map(|&clip| budget.cost(lengths.get(clip as usize)).frames).sum();
     let even = (frames / budget.frames).max(1);
     let mut bins: Vec<Bin> =
         (0..even).map(|_| Bin { clips: Vec::new(), used: Length { frames: 0, tokens: 0 } }).collect();
     for clip in sorted {
-        let cost = budget.cost(lengths[clip]);
+        let cost = budget.cost(lengths.get(clip as usize));
         let fits = |bin: &&mut Bin| bin.takes(cost, budget);
         let (main, rest) = bins.split_at_mut(even);
         let emptiest = main.iter_mut().filter(fits).min_by_key(|bin| bin.used.frames);
@@ -88,12 +121,13 @@ fn fill(clips: &[usize], lengths: &[Length], budget: &Budget) -> Vec<Bin> {
 #[cfg(test)]
 mod tests {
     use super::super::layout::GAP;
+    use super::super::order::Order;
     use super::*;
     use crate::rng::Rng;
     use proptest::prelude::*;
 
     /// Lengths like LJSpeech's: 1 to 10 s at 86 frames/s with a mean near 6.6 s, about 0.17 tokens a frame.
-    fn speech_like(count: usize) -> Vec<Length> {
+    fn speech_like(count: usize) -> Lengths {
         let mut rng = Rng::new(&[7]);
         (0..count)
             .map(|_| {
@@ -101,6 +135,29 @@ mod tests {
                 Length { frames, tokens: frames / 6 + rng.below(20) }
             })
             .collect()
+    }
+
+    fn plan(lengths: &Lengths, budget: &Budget, seed: u64, epoch: u64) -> ChunkPlan {
+        pack((0..lengths.len() as u32).collect(), lengths, budget, &mut Rng::new(&[seed, epoch]))
+    }
+
+    /// Truth: what this program planned before it planned in chunks. A run that was begun then goes on exactly.
+    #[test]
+    fn a_corpus_of_one_chunk_has_the_order_that_it_always_had() {
+        let lengths = speech_like(5000);
+        let budget = Budget::packed(&lengths, 16);
+        for (seed, epoch, known) in [(0, 0, 0xad4a_765f_f51e_bda5), (1, 3, 0xe517_7019_1bc1_f3c7)] {
+            let (clips, mut rng) = Order::of_clips(lengths.len()).chunk(seed, epoch, 0);
+            let batches = pack(clips, &lengths, &budget, &mut rng);
+            let numbers = batches
+                .iter()
+                .flat_map(|batch| [batch.len() as u64].into_iter().chain(batch.iter().map(|&clip| u64::from(clip))));
+            // FNV-1a, 64 bits.
+            let hash = numbers
+                .flat_map(u64::to_le_bytes)
+                .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+            assert_eq!((batches.len(), hash), (315, known));
+        }
     }
 
     #[test]
@@ -129,15 +186,15 @@ mod tests {
         fn every_clip_once_and_no_batch_over_budget(
             frames in prop::collection::vec(1usize..900, 1..200), batch_size in 1usize..20, seed: u64, padded: bool,
         ) {
-            let lengths: Vec<_> = frames.iter().map(|&frames| Length { frames, tokens: frames / 5 + 1 }).collect();
+            let lengths: Lengths = frames.iter().map(|&frames| Length { frames, tokens: frames / 5 + 1 }).collect();
             let most = Length { frames: 900, tokens: 181 };
             let budget = if padded { Budget::padded(batch_size, most) } else { Budget::packed(&lengths, batch_size) };
             let batches = plan(&lengths, &budget, seed, 0);
-            let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
+            let mut seen: Vec<u32> = batches.iter().flatten().copied().collect();
             seen.sort_unstable();
-            prop_assert_eq!(seen, (0..lengths.len()).collect::<Vec<_>>());
-            for batch in &batches {
-                let spans = budget.place(&batch.iter().map(|&clip| lengths[clip]).collect::<Vec<_>>());
+            prop_assert_eq!(seen, (0..lengths.len() as u32).collect::<Vec<_>>());
+            for batch in batches.iter() {
+                let spans = budget.place(&batch.iter().map(|&clip| lengths.get(clip as usize)).collect::<Vec<_>>());
                 prop_assert!(batch.len() <= budget.utterances);
                 for pair in spans.1.windows(2) {
                     prop_assert!(pair[0].end() + GAP <= pair[1].start);

@@ -1,48 +1,82 @@
-//! Batches by number, across epochs: which clips, and where that is in the run.
+//! Batches by number, across chunks and epochs: which clips, and where that is in the run.
 
 use super::dataset::Dataset;
 use super::layout::Budget;
-use super::packer::{BatchPlan, plan};
+use super::packer::ChunkPlan;
 use super::position::Position;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Numbers count from the first batch of the epoch that the run starts or goes on in.
+/// Numbers count from the first batch of the chunk that the run starts or goes on in.
 pub(super) struct Plans {
     seed: u64,
-    /// The epochs in use, without a hole: (epoch, number of its first batch, its batches).
-    epochs: VecDeque<(u64, u64, Arc<Vec<BatchPlan>>)>,
-    next_epoch: u64,
+    /// The chunks in use, without a hole.
+    planned: VecDeque<Planned>,
+    /// Epoch and chunk that come next.
+    next: (u64, u64),
     /// The number behind the last planned batch.
     end: u64,
 }
 
+/// A chunk and its batches.
+#[derive(Clone)]
+pub(super) struct Planned {
+    pub epoch: u64,
+    pub chunk: u64,
+    /// Number of its first batch.
+    first: u64,
+    plan: Arc<ChunkPlan>,
+}
+
+impl Planned {
+    /// The clips of a batch of the chunk.
+    pub fn clips(&self, batch: u64) -> &[u32] {
+        self.plan.batch(batch as usize)
+    }
+}
+
 impl Plans {
-    pub fn new(seed: u64, epoch: u64) -> Self {
-        Plans { seed, epochs: VecDeque::new(), next_epoch: epoch, end: 0 }
+    pub fn new(seed: u64, epoch: u64, chunk: u64) -> Self {
+        Plans { seed, planned: VecDeque::new(), next: (epoch, chunk), end: 0 }
     }
 
-    /// Epoch, batch in the epoch, and the epoch's batches.
-    pub fn locate(&mut self, number: u64, dataset: &Dataset, budget: &Budget) -> (u64, u64, Arc<Vec<BatchPlan>>) {
+    /// A batch: its chunk, and its number there.
+    pub fn locate(&mut self, number: u64, dataset: &Dataset, budget: &Budget) -> (Planned, u64) {
         while self.end <= number {
-            let made = Arc::new(plan(dataset.lengths(), budget, self.seed, self.next_epoch));
-            self.epochs.push_back((self.next_epoch, self.end, made.clone()));
-            (self.next_epoch, self.end) = (self.next_epoch + 1, self.end + made.len() as u64);
+            let (epoch, chunk) = self.next;
+            let plan = Arc::new(dataset.plan(budget, self.seed, epoch, chunk));
+            let first = self.end;
+            self.end += plan.len() as u64;
+            self.planned.push_back(Planned { epoch, chunk, first, plan });
+            self.next = dataset.after(epoch, chunk);
+            self.fetch_ahead(dataset);
         }
-        let at = self.epochs.partition_point(|(_, first, _)| *first <= number) - 1;
-        let (epoch, first, plan) = &self.epochs[at];
-        (*epoch, number - first, plan.clone())
+        let at = self.planned.partition_point(|planned| planned.first <= number) - 1;
+        let planned = self.planned[at].clone();
+        let batch = number - planned.first;
+        (planned, batch)
     }
 
-    /// Where a run stands that has delivered everything before `low`. Epochs that are over are forgotten.
+    /// What is in use stays, and the chunk behind it is fetched. Where that cannot be begun, clips are fetched one at a time.
+    fn fetch_ahead(&self, dataset: &Dataset) {
+        let in_use = self.planned.iter().map(|planned| (planned.epoch, planned.chunk));
+        let _ = dataset.fetch_ahead(self.seed, in_use.chain([self.next]));
+    }
+
+    /// Where a run stands that has delivered everything before `low`. Chunks that are over are forgotten.
     pub fn position(&mut self, (low, ahead): (u64, Vec<u64>), dataset: &Dataset, budget: &Budget) -> Position {
-        while self.epochs.get(1).is_some_and(|(_, first, _)| *first <= low) {
-            self.epochs.pop_front();
+        let before = self.planned.len();
+        while self.planned.get(1).is_some_and(|planned| planned.first <= low) {
+            self.planned.pop_front();
+        }
+        if self.planned.len() < before {
+            self.fetch_ahead(dataset);
         }
         if low == self.end {
-            return Position { epoch: self.next_epoch, batch: 0, ahead };
+            let (epoch, chunk) = self.next;
+            return Position { epoch, chunk, batch: 0, ahead };
         }
-        let (epoch, batch, _) = self.locate(low, dataset, budget);
-        Position { epoch, batch, ahead }
+        let (Planned { epoch, chunk, .. }, batch) = self.locate(low, dataset, budget);
+        Position { epoch, chunk, batch, ahead }
     }
 }

@@ -19,7 +19,8 @@ use std::time::Duration;
 const RATE_HZ: usize = 16_000;
 const HOP: usize = 256;
 const CLIPS: usize = 12;
-const LIMITS: ClipLimits = ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0 };
+const LIMITS: ClipLimits =
+    ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0, shuffle_shards: 2 };
 const MOST: Length = Length { frames: 100, tokens: 10 };
 
 /// Of the dataset below. The last clip is the only one of its speaker.
@@ -74,6 +75,14 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     let (cache, tokenizer) = open_usual(dir.path(), CacheContent::Pcm);
     let (dataset, fitting) = Dataset::new(cache, &tokenizer, &LIMITS).unwrap();
     assert!(fitting.is_plain());
+    (dir, Arc::new(dataset))
+}
+
+/// The same clips in chunks of five, so that an epoch is planned in three pieces.
+fn chunked() -> (tempfile::TempDir, Arc<Dataset>) {
+    let (dir, dataset) = dataset();
+    let dataset = Arc::into_inner(dataset).unwrap().in_chunks(5);
+    assert_eq!(dataset.chunks(), 3);
     (dir, Arc::new(dataset))
 }
 
@@ -137,7 +146,7 @@ fn sound_tokens_and_languages_lie_where_the_layout_says() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open_usual(dir.path(), content);
         let (dataset, _) = Dataset::new(cache.clone(), &tokenizer, &LIMITS).unwrap();
-        assert_eq!((dataset.lengths()[2].frames, dataset.languages()), (4800 / HOP + 1, tokenizer.languages()));
+        assert_eq!((dataset.lengths().get(2).frames, dataset.languages()), (4800 / HOP + 1, tokenizer.languages()));
         let layout = dataset.layout(&Budget::packed(dataset.lengths(), 4));
         for section in [layout.sound, layout.tables] {
             assert_eq!(section.start_bytes % 64, 0);
@@ -146,7 +155,8 @@ fn sound_tokens_and_languages_lie_where_the_layout_says() {
         let batch = dataset.batch(&clips, &layout, Box::new(PlainBlock::new(layout.bytes)), [0; 3]).unwrap();
         let mut expected = vec![0; layout.sound.bytes];
         for (span, clip) in batch.frame_spans.iter().zip(clips) {
-            let values = cache.clip(clip).unwrap().sound.bytes();
+            let sound = cache.clip(clip as usize).unwrap().sound;
+            let values = sound.bytes();
             expected[span.start * layout.frame_bytes()..][..values.len()].copy_from_slice(values);
         }
         assert!(batch.block.bytes()[layout.sound.range()] == expected);
@@ -205,15 +215,44 @@ fn a_saved_position_gives_the_same_next_batch_with_any_number_of_workers() {
     }
 }
 
+/// A run goes on from any batch as if it had not been stopped, across chunks and epochs, and every epoch has every clip
+/// once.
+#[test]
+fn chunks_of_an_epoch_are_resumed_at_any_batch() {
+    let (_dir, dataset) = chunked();
+    let budget = Budget::packed(dataset.lengths(), 3);
+    for epoch in 0..3 {
+        let plans: Vec<_> = (0..3).map(|chunk| dataset.plan(&budget, 9, epoch, chunk)).collect();
+        let mut clips: Vec<u32> = plans.iter().flat_map(|plan| plan.iter().flatten()).copied().collect();
+        clips.sort_unstable();
+        assert!(clips.into_iter().eq(0..CLIPS as u32), "epoch {epoch}");
+    }
+    let (expected, loader) = (straight(&dataset, 30), start(&dataset, options(2)));
+    let mut seen = std::collections::BTreeSet::new();
+    for stop in 1..20 {
+        let position = take(&loader).1;
+        seen.insert((position.epoch, position.chunk));
+        let stored = serde_json::from_str(&serde_json::to_string(&position).unwrap()).unwrap();
+        let resumed = start(&dataset, LoaderOptions { from: stored, ..options(1) });
+        assert!((stop..stop + 8).all(|at| bytes(&resumed) == expected[at]), "from {position:?}");
+    }
+    assert!(seen.len() > 4, "several chunks and epochs: {seen:?}");
+}
+
 /// Two ranks, then three, then one: together they take what one rank takes, and a position is good for any number.
 #[test]
 fn ranks_take_turns_and_go_on_in_other_numbers() {
-    let (_dir, dataset) = dataset();
-    let expected = straight(&dataset, 30);
+    for (_dir, dataset) in [dataset(), chunked()] {
+        ranks_take_turns(&dataset);
+    }
+}
+
+fn ranks_take_turns(dataset: &Arc<Dataset>) {
+    let expected = straight(dataset, 30);
     let (mut from, mut next) = (Position::default(), 0);
     for (ranks, turns) in [(2, 4), (3, 5), (1, 3)] {
         let share = |rank| LoaderOptions { share: Share { rank, ranks }, from: from.clone(), ..options(1 + rank) };
-        let loaders: Vec<Loader> = (0..ranks).map(|rank| start(&dataset, share(rank))).collect();
+        let loaders: Vec<Loader> = (0..ranks).map(|rank| start(dataset, share(rank))).collect();
         let mut positions = Vec::new();
         for _ in 0..turns {
             positions.clear();
@@ -256,7 +295,7 @@ fn batches_that_overtake_are_neither_lost_nor_repeated() {
         }
     }
     let budget = Budget::packed(dataset.lengths(), 3);
-    let before = (0..from.epoch).map(|epoch| plan(dataset.lengths(), &budget, 9, epoch).len() as u64).sum::<u64>();
+    let before = (0..from.epoch).map(|epoch| dataset.plan(&budget, 9, epoch, 0).len() as u64).sum::<u64>();
     let low = before + from.batch;
     let done: Vec<u64> = (0..low).chain(from.ahead.iter().map(|distance| low + distance)).collect();
     // Two batches of one clip may be the same.
@@ -328,8 +367,9 @@ fn a_clip_that_panics_is_left_out_and_counted_once() {
         assert_eq!((failures.len(), failures[0].id.as_str()), (1, "4"));
         assert!(failures[0].path.ends_with("4.wav") && failures[0].reason == "panic: no such sound");
         let silent = made.iter().zip(&expected).filter(|(a, b)| a[layout.sound.range()] != b[layout.sound.range()]);
-        let plans = (0..20).flat_map(|epoch| plan(dataset.lengths(), &layout.budget, 9, epoch)).take(20);
-        assert_eq!(silent.count(), plans.filter(|clips| clips.contains(&4)).count());
+        let plans: Vec<_> = (0..20).map(|epoch| dataset.plan(&layout.budget, 9, epoch, 0)).collect();
+        let batches = plans.iter().flat_map(|plan| plan.iter()).take(20);
+        assert_eq!(silent.count(), batches.filter(|clips| clips.contains(&4)).count());
         let loader = start(&dataset, LoaderOptions { hook: hook.clone(), ..options(workers) });
         let error = std::iter::from_fn(|| loader.next()).find_map(|batch| batch.map(|b| loader.recycle(b.block)).err());
         let error = error.unwrap().to_string();
@@ -347,7 +387,7 @@ fn a_clip_that_rots_on_disk_is_left_out_and_counted() {
     rot(&dir.path().join("cache"), &values);
     let dataset = Arc::new(Dataset::new(cache, &tokenizer, &LIMITS).unwrap().0);
     let loader = start(&dataset, LoaderOptions { max_failures: 1, ..options(2) });
-    let batches = plan(dataset.lengths(), &loader.layout().budget, 9, 0).len();
+    let batches = dataset.plan(&loader.layout().budget, 9, 0, 0).len();
     let utterances: usize = (0..batches)
         .map(|_| {
             let batch = loader.next().unwrap().unwrap();
@@ -410,7 +450,7 @@ fn long_clips_are_refused_cropped_or_split() {
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let (cache, tokenizer) = open(dir.path(), content, &clips);
         let make = |long_clips| {
-            let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips, speed: 0.0 };
+            let limits = ClipLimits { max_characters: 13, long_clips, ..LIMITS };
             Dataset::new(cache.clone(), &tokenizer, &limits).unwrap()
         };
         let (refused, report) = make(LongClips::Refuse);
@@ -477,7 +517,7 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     let clips = [(four_words(), "aaaa bbbb, cccc dddd", "s"), (wave(1), "a", "s")];
     let (cache, tokenizer) = open(dir.path(), CacheContent::Pcm, &clips);
     let (config, stop) = (config(dir.path(), CacheContent::Pcm), AtomicBool::new(false));
-    let limits = ClipLimits { max_frames: 100, max_characters: 13, long_clips: LongClips::Split, speed: 0.0 };
+    let limits = ClipLimits { max_characters: 13, long_clips: LongClips::Split, ..LIMITS };
     let frozen = |speed: f64| {
         let (mut dataset, _) = Dataset::new(cache.clone(), &tokenizer, &ClipLimits { speed, ..limits }).unwrap();
         let wanted: Vec<_> = dataset.segments().collect();
@@ -487,13 +527,13 @@ fn known_durations_are_laid_along_the_frames_of_clips_and_pieces_at_any_speed() 
     assert!(frozen(0.0).is_err());
     // Every token but the last has two frames.
     let (plain, _) = Dataset::new(cache.clone(), &tokenizer, &limits).unwrap();
-    let lasting = |length: &Length| {
+    let lasting = |length: Length| {
         let others = length.tokens - 1;
         [vec![2; others], vec![(length.frames - 2 * others) as i32]].concat()
     };
     let aligned: Vec<Aligned> = plain
         .segments()
-        .zip(plain.lengths())
+        .zip(plain.lengths().iter())
         .map(|((id, segment), length)| Aligned { id: id.into(), segment, durations: lasting(length) })
         .collect();
     assert_eq!(aligned.len(), 3, "two pieces and a clip");

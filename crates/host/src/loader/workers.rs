@@ -6,11 +6,11 @@
 use super::batch::{BatchTiming, HostBatch};
 use super::block::{Allocate, Block};
 use super::block_layout::BlockLayout;
-use super::dataset::{Dataset, message};
+use super::dataset::{Dataset, Spoilt, message};
 use super::error::Error;
 use super::layout::{Budget, Span};
 use super::plans::Plans;
-use super::position::Position;
+use super::position::{self, Position};
 use super::turns::{Share, Turns};
 use super::window::Window;
 use crate::cache::Failure;
@@ -90,8 +90,8 @@ struct State {
     wanted: usize,
     alive: usize,
     failures: Vec<Failure>,
-    /// Clips of the cache that are not used any more.
-    spoilt: HashSet<usize>,
+    /// What is not used any more.
+    spoilt: HashSet<Spoilt>,
     /// Given to the reader once; nothing comes after it.
     error: Option<Error>,
     closed: bool,
@@ -148,7 +148,7 @@ impl Loader {
             hook,
             turns: Turns::new(share, from.batch, &from.ahead),
             is_shared: share.ranks > 1,
-            plans: Mutex::new(Plans::new(seed, from.epoch)),
+            plans: Mutex::new(Plans::new(seed, from.epoch, from.chunk)),
             queue: Queue::new(state),
             busy_ns: AtomicU64::new(0),
         };
@@ -234,6 +234,7 @@ impl Drop for Loader {
     /// Workers end after the batch they are at.
     fn drop(&mut self) {
         self.shared.queue.change(|state| state.closed = true);
+        self.shared.dataset.stop_fetching();
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }
@@ -372,26 +373,26 @@ impl Shared {
         let mut plans = self.plans();
         *locked += asked.elapsed();
         self.hook.at(Moment::PlanLocked);
-        let (epoch, batch, plan) = plans.locate(number, &self.dataset, &self.layout.budget);
+        let (planned, batch) = plans.locate(number, &self.dataset, &self.layout.budget);
         drop(plans);
         self.hook.at(Moment::PlanReleased);
         loop {
             let asked = Instant::now();
             let spoilt = self.queue.update(|state| state.spoilt.clone());
             *locked += asked.elapsed();
-            let draw = [self.seed, epoch, batch];
-            let clips = &plan[batch as usize];
+            let draw = [self.seed, planned.epoch, position::number(planned.chunk, batch)];
+            let clips = planned.clips(batch);
             match self.dataset.lay(clips, &self.layout, block.bytes_mut(), draw, &spoilt, &self.hook) {
                 Ok(spans) => return spans,
-                Err(spoilt) => self.fail(Some(spoilt.clip), spoilt.failure),
+                Err(spoilt) => self.fail(Some(spoilt.what), spoilt.failure),
             }
         }
     }
 
-    /// Counts a failure, a clip's only once.
-    fn fail(&self, clip: Option<usize>, failure: Failure) {
+    /// Counts a failure, a clip's or a shard's only once.
+    fn fail(&self, spoilt: Option<Spoilt>, failure: Failure) {
         self.queue.change(|state| {
-            if clip.is_some_and(|clip| !state.spoilt.insert(clip)) {
+            if spoilt.is_some_and(|spoilt| !state.spoilt.insert(spoilt)) {
                 return;
             }
             state.failures.push(failure);
@@ -402,8 +403,11 @@ impl Shared {
     }
 
     fn batch_failure(&self, number: u64, reason: &str) -> Failure {
-        let (epoch, batch, _) = self.plans().locate(number, &self.dataset, &self.layout.budget);
-        let id = format!("batch {batch} of epoch {epoch}");
+        let (planned, batch) = self.plans().locate(number, &self.dataset, &self.layout.budget);
+        let id = match planned.chunk {
+            0 => format!("batch {batch} of epoch {}", planned.epoch),
+            chunk => format!("batch {batch} of chunk {chunk} of epoch {}", planned.epoch),
+        };
         Failure { path: id.clone().into(), id, reason: format!("panic: {reason}") }
     }
 

@@ -45,7 +45,7 @@ fn what_no_corpus_uses_goes() {
     fs::write(old.join("digests.arrow"), b"old").unwrap();
     fs::write(old.join("notes.txt"), b"not ours").unwrap();
     fs::write(case.dir().join(shard::name(digest::Digest::of(b""))), b"").unwrap();
-    fs::write(case.dir().join(writer::TEMPORARY), b"half").unwrap();
+    fs::write(case.dir().join("shard.0123456789ab.tmp"), b"half").unwrap();
     let dry = prune(&root(&case), &Retention::default(), true).unwrap();
     assert_eq!((dry.files, dry.bytes), (3, 3 + 4));
     assert_eq!(prune(&root(&case), &Retention::default(), false).unwrap().files, 3 + 1, "and the lock it took");

@@ -5,15 +5,15 @@ use super::*;
 use crate::error::Explained;
 
 fn segments(cache: &Cache) -> Vec<(&str, ClipSegment)> {
-    let whole = |clip| cache.segment(clip, 0..cache.frames(clip) as u32, 1..cache.tokens(clip) as u32);
+    let whole = |clip| cache.segment(clip, 0..cache.length(clip).frames as u32, 1..cache.length(clip).tokens as u32);
     (0..cache.len()).map(|clip| (cache.source(clip).0, whole(clip))).collect()
 }
 
 /// Every token has one frame, the last one the rest.
 fn plain(cache: &Cache) -> Vec<Aligned> {
     let durations = |clip| {
-        let others = cache.tokens(clip) - 1;
-        [vec![1; others], vec![(cache.frames(clip) - others) as i32]].concat()
+        let others = cache.length(clip).tokens - 1;
+        [vec![1; others], vec![(cache.length(clip).frames - others) as i32]].concat()
     };
     let row = |(clip, (id, segment)): (usize, (&str, ClipSegment))| Aligned {
         id: id.to_owned(),
@@ -54,7 +54,7 @@ fn what_was_found_is_found_again_and_replaced() {
     assert_eq!(found.about().checkpoint, "weights");
     for (Aligned { segment, durations, .. }, clip) in plain(&cache).iter().zip(0..) {
         assert_eq!(found.of(segment), Some(&durations[..]));
-        assert_eq!(durations.iter().sum::<i32>() as usize, cache.frames(clip));
+        assert_eq!(durations.iter().sum::<i32>() as usize, cache.length(clip).frames);
     }
     // Another path, the same recording and text: the same clip.
     let mut moved = Case { utterances: case.utterances.clone(), root: tempfile::tempdir().unwrap(), ..case };

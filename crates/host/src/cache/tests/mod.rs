@@ -1,9 +1,11 @@
 //! The promises of the cache, each broken on purpose and seen to hold.
 
+mod bucket;
 mod clearing;
 mod durations;
 mod full;
 mod hostile;
+mod parts;
 mod python;
 
 use super::digest::Digest;
@@ -78,9 +80,9 @@ impl Case {
     }
 }
 
-fn pcm(cache: &Cache, index: usize) -> &[i16] {
-    let ClipAudio::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
-    samples
+fn pcm(cache: &Cache, index: usize) -> Vec<i16> {
+    let ClipSound::Pcm(samples) = cache.clip(index).unwrap().sound else { panic!("asked for samples") };
+    samples.to_vec()
 }
 
 fn id(cache: &Cache, index: usize) -> &str {
@@ -122,7 +124,8 @@ fn builds_once_and_opens_after() {
     let clip = cache.clip(3).unwrap();
     assert_eq!((clip.id, clip.speaker, clip.language), ("clip3", "anna", "en"));
     assert_eq!(clip.tokens, case.tokens("aaaa"));
-    assert_eq!((cache.samples(3), cache.frames(3), cache.tokens(3)), (1648, 1648 / 256 + 1, clip.tokens.len()));
+    let length = ClipLength { frames: 1648 / 256 + 1, tokens: clip.tokens.len(), characters: 4, shard: 0 };
+    assert_eq!(cache.length(3), length);
     // A sine of amplitude 0.5: its samples are known.
     let expected = |n: usize| (0.5 * (TAU * 230.0 * n as f32 / RATE_HZ as f32).sin() * 32767.0).round();
     let samples = pcm(&cache, 3);
@@ -152,11 +155,11 @@ fn mel_frames_are_those_of_the_extractor() {
     let wave = audio::decode(case.utterances[1].audio.file().unwrap()).unwrap();
     let mut work = audio::mel::MelScratch::default();
     let expected = extractor.log_mel(&wave.samples, &mut work);
-    let ClipAudio::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
-    assert_eq!((frames.len(), cache.values_per_frame()), (cache.frames(1) * 20, 20));
+    let ClipSound::Mel(frames) = cache.clip(1).unwrap().sound else { panic!("asked for mel") };
+    assert_eq!((frames.len(), cache.values_per_frame()), (cache.length(1).frames * 20, 20));
     // Half precision has 11 bits: half a thousandth of the value.
     assert!(frames.iter().zip(expected).all(|(ours, exact)| (ours.to_f32() - exact).abs() <= exact.abs() / 1024.0));
-    assert_eq!(report.bytes as usize, (cache.frames(0) + cache.frames(1)) * 20 * 2 + 4 * (2 + 3));
+    assert_eq!(report.bytes as usize, (cache.length(0).frames + cache.length(1).frames) * 20 * 2 + 4 * (2 + 3));
     assert_eq!(case.counts(), (0, 0, 2, 0));
 }
 
@@ -200,6 +203,36 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     assert_eq!(counts(&open_unseen().1), (1, 0, 3, 0), "the next run makes it again");
 }
 
+/// So many shards that they are not all mapped: one is when a clip of it is first used, and what is wrong is found then.
+#[test]
+fn shards_that_were_not_mapped_are_mapped_when_they_are_used() {
+    let mut case = Case::new(3);
+    case.run().unwrap();
+    case.utterances.extend((3..6).map(|index| utterance(case.root.path(), index)));
+    (3..6).for_each(|index| tone(case.utterances[index].audio.file().unwrap(), 300.0 + index as f32, 1700));
+    let (whole, _) = case.run().unwrap();
+    let shards = case.shards();
+    assert_eq!(shards.len(), 2);
+    let (progress, stop) = (|_| (), AtomicBool::new(false));
+    let lazily = |job: &BuildJob| build_missing(&BuildJob { mapped_at_once: 1, ..job.clone() });
+    let open = || {
+        with_job(9, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), lazily)
+            .unwrap()
+            .unwrap()
+    };
+    let (cache, report) = open();
+    assert_eq!(counts(&report), (0, 0, 6, 0));
+    assert!((0..6).all(|index| pcm(&cache, index) == pcm(&whole, index)));
+    // One of the two is looked at when the cache is opened. The other goes unnoticed until a clip is asked for.
+    let (cache, _) = open();
+    let gone = shards.iter().position(|shard| shard::claimed(shard) == Some(cache.shard_name(1))).unwrap();
+    fs::remove_file(&shards[gone]).unwrap();
+    let (cache, _) = open();
+    let failed = (0..6).filter(|&index| cache.clip(index).is_err()).count();
+    assert_eq!(failed, 3);
+    assert_eq!(case.counts(), (3, 0, 3, 0), "the next run makes it again");
+}
+
 /// Clips of many lengths in several batches, as samples and as frames of an odd number of bands.
 #[test]
 fn what_is_where_is_told_without_reading_it_back() {
@@ -240,13 +273,28 @@ fn the_same_recording_under_two_names_is_kept_once() {
     assert!(fs::metadata(&case.shards()[0]).unwrap().len() < 2 * 3200 + 4096);
 }
 
+/// The rows that a table keeps for training and validation are those that the split of a corpus gives, whatever failed.
 #[test]
-fn a_part_is_the_same_clips() {
-    let case = Case::new(5);
+fn parts_are_those_of_the_corpus() {
+    let mut case = Case::new(40);
+    fs::write(case.utterances[7].audio.file().unwrap(), b"RIFF").unwrap();
+    case.config.data.max_failures = MaxFailures::Clips(1);
     let (cache, _) = case.run().unwrap();
-    let part = cache.part(&[case.utterances[4].clone(), case.utterances[1].clone()]);
-    assert_eq!((part.len(), id(&part, 0), id(&part, 1)), (2, "clip1", "clip4"));
-    assert_eq!((part.samples(1), pcm(&part, 1)), (cache.samples(4), pcm(&cache, 4)));
+    let ids = |cache: &Cache| (0..cache.len()).map(|index| id(cache, index).to_owned()).collect::<Vec<_>>();
+    let all_of = |part: Vec<Utterance>| {
+        part.into_iter().map(|utterance| utterance.id).filter(|id| id != "clip7").collect::<Vec<_>>()
+    };
+    for (train, val) in [(0.9, 0.1), (1.0, 0.0), (0.5, 0.3), (0.01, 0.01), (0.2, 0.8)] {
+        (case.config.data.train_split, case.config.data.val_split) = (train, val);
+        let corpus = crate::corpus::Corpus { utterances: case.utterances.clone(), ..Default::default() };
+        let (expected, held_out) = crate::dataset::parts(corpus, &case.config.data);
+        let (training, validation) = cache.parts(None, &case.config.data).unwrap();
+        assert_eq!((ids(&training), ids(&validation)), (all_of(expected), all_of(held_out)), "{train} {val}");
+    }
+    let (training, validation) = cache.parts(Some(30), &case.config.data).unwrap();
+    assert_eq!((training.len(), validation.len(), id(&validation, 0)), (29, 10, "clip30"));
+    assert_eq!(pcm(&validation, 1), pcm(&cache, 30));
+    assert_eq!((cache.before(Some(30)).len(), cache.before(None).len()), (29, 39));
 }
 
 #[test]
@@ -276,7 +324,7 @@ fn damaged_shards_are_found_and_rebuilt() {
 fn rot_is_found_at_first_use_and_mended_by_the_next_run() {
     let case = Case::new(4).workers(1);
     let (first, _) = case.run().unwrap();
-    let truth = pcm(&first, 2).to_vec();
+    let truth = pcm(&first, 2);
     drop(first);
     let (cache, _) = case.run().unwrap();
     let [shard] = &case.shards()[..] else { panic!("one shard") };
@@ -288,7 +336,7 @@ fn rot_is_found_at_first_use_and_mended_by_the_next_run() {
     assert!(error.contains("shard-") && error.contains("is not as it was written"), "{error}");
     assert!(!shard.exists());
     let (cache, report) = case.run().unwrap();
-    assert_eq!((counts(&report), pcm(&cache, 2)), ((4, 0, 0, 0), &*truth));
+    assert_eq!((counts(&report), pcm(&cache, 2)), ((4, 0, 0, 0), truth));
 
     let [table] = &case.tables()[..] else { panic!("one table") };
     let bytes = fs::read(table).unwrap();

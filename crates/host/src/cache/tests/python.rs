@@ -44,7 +44,7 @@ fn pyarrow_reads_what_was_written() {
             let (clip, row) = (cache.clip(index).unwrap(), &seen["clips"][index]);
             assert_eq!((&row["id"], &row["speaker"]), (&clip.id.into(), &clip.speaker.into()));
             assert_eq!((&row["language"], &row["tokens"]), (&clip.language.into(), &clip.tokens.into()));
-            let values: Vec<f64> = match clip.sound {
+            let values: Vec<f64> = match clip.sound.as_audio() {
                 ClipAudio::Pcm(samples) => samples.iter().map(|&sample| f64::from(sample)).collect(),
                 ClipAudio::Mel(frames) => frames.iter().map(|&value| value.to_f64()).collect(),
             };

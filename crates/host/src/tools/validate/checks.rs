@@ -408,7 +408,9 @@ mod tests {
 
     /// Of clips with so many frames, at the default of 800, and with short texts.
     fn limits(frames: &[u32]) -> [LimitUse; 2] {
-        [LimitUse::of("max_mel_frames", 800, frames), LimitUse::of("max_text_length", 400, &[90; 600])]
+        let frames = frames.iter().map(|&frames| frames as usize).collect();
+        let texts = [90; 600].into_iter().collect();
+        [LimitUse::of("max_mel_frames", 800, &frames), LimitUse::of("max_text_length", 400, &texts)]
     }
 
     #[test]

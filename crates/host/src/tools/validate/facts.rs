@@ -6,7 +6,7 @@ use crate::config::devices::{self, Gpus};
 use crate::corpus::{self, Utterance};
 use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
-use crate::loader::{COPIES_IN_FLIGHT, LimitUse, plan};
+use crate::loader::{COPIES_IN_FLIGHT, Counts, LimitUse};
 use crate::recording;
 use crate::simulate::Hook;
 use crate::tools::devices::{CudaGpu, DriverGpus, LinkPath, other_order, survey};
@@ -134,10 +134,10 @@ fn speech(config: &Config) -> Result<Speech> {
     let heard = some_seconds(&corpus.utterances)?;
     let (sampled, mean) = (heard.len(), heard.iter().sum::<f64>() / heard.len() as f64);
     let seconds = mean * clips as f64;
-    let characters: Vec<u32> = corpus.utterances.iter().map(|u| u.text.chars().count() as u32).collect();
-    let letters = characters.iter().map(|count| *count as usize).sum::<usize>();
+    let characters = || corpus.utterances.iter().map(|u| u.text.chars().count());
+    let letters = characters().sum::<usize>();
     let frames_per_second = f64::from(data.sample_rate) / config.model.hop_length as f64;
-    let frames: Vec<u32> = heard.iter().map(|seconds| (seconds * frames_per_second) as u32 + 1).collect();
+    let frames: Counts = heard.iter().map(|seconds| (seconds * frames_per_second) as usize + 1).collect();
     Ok(Speech {
         clips,
         speakers,
@@ -149,7 +149,7 @@ fn speech(config: &Config) -> Result<Speech> {
         planned: None,
         limits: [
             LimitUse::of("max_mel_frames", data.max_mel_frames, &frames),
-            LimitUse::of("max_text_length", data.max_text_length, &characters),
+            LimitUse::of("max_text_length", data.max_text_length, &characters().collect()),
         ],
     })
 }
@@ -180,7 +180,7 @@ fn some_seconds(utterances: &[Utterance]) -> Result<Vec<f64>> {
 /// The batches of the first epoch, the seconds that train, and what the limits do. The cache is complete: this opens it and no more.
 fn planned(config: &Config) -> Result<(Planned, f64, [LimitUse; 2])> {
     let data = dataset::prepare(config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
-    let batches = plan(data.train.lengths(), &data.budget, config.training.seed, 0).len();
+    let batches = data.train.batches(&data.budget, config.training.seed);
     let speech: usize = data.train.lengths().iter().map(|length| length.frames).sum();
     let blocks = (config.data.loader_workers() + config.data.prefetch_depth() + COPIES_IN_FLIGHT).max(1);
     let planned = Planned {

@@ -1,0 +1,129 @@
+//! Clocks and memory of `make bench-corpora`: a corpus of many rows, opened as `myxtts train` opens it.
+//!
+//! ```text
+//! corpora make DIR ROWS    a manifest of so many rows over a thousand short recordings
+//! corpora open DIR         opens it, building what is missing, up to the first batch; prints one JSON object
+//! ```
+
+use anyhow::{Context, Result, bail};
+use myxtts_host::audio;
+use myxtts_host::config::{Config, TokenizerKind};
+use myxtts_host::dataset::{self, KnownTokenizer};
+use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position, Share};
+use myxtts_host::rng::Rng;
+use myxtts_host::simulate::Hook;
+use serde_json::json;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+const RECORDINGS: usize = 1000;
+const RATE_HZ: u32 = 16_000;
+const WORDS: [&str; 8] = ["the", "old", "fox", "sings", "near", "quiet", "rivers", "tonight"];
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["make", dir, rows] => make(Path::new(dir), rows.parse()?),
+        ["open", dir] => open(Path::new(dir)),
+        _ => bail!("usage: corpora make DIR ROWS | open DIR"),
+    }
+}
+
+/// Rows share recordings, so that ten million take a gigabyte of manifest and not a terabyte of sound.
+fn make(dir: &Path, rows: usize) -> Result<()> {
+    let (wavs, mut rng) = (dir.join("wavs"), Rng::new(&[1]));
+    fs::create_dir_all(&wavs)?;
+    for recording in 0..RECORDINGS.min(rows) {
+        let samples = 16_000 + rng.below(48_000);
+        let wave: Vec<f32> = (0..samples).map(|at| (at % (40 + recording % 300)) as f32 / 400.0 - 0.2).collect();
+        audio::write_wav(&wavs.join(format!("{recording}.wav")), &wave, RATE_HZ)?;
+    }
+    for (name, rows) in [("first", RECORDINGS.min(rows)), ("all", rows)] {
+        let folder = dir.join(name);
+        fs::create_dir_all(&folder)?;
+        let mut manifest = BufWriter::new(File::create(folder.join("manifest.jsonl"))?);
+        for row in 0..rows {
+            let text: Vec<&str> = (0..4).map(|place| WORDS[(row >> (3 * place)) % WORDS.len()]).collect();
+            let audio = fs::canonicalize(&wavs)?.join(format!("{}.wav", row % RECORDINGS));
+            let (text, speaker) = (text.join(" "), row % 997);
+            writeln!(
+                manifest,
+                r#"{{"id":"row{row:08}","audio_filepath":"{}","text":"{text}","speaker":"s{speaker}","language":"en"}}"#,
+                audio.display()
+            )?;
+        }
+        manifest.flush()?;
+    }
+    Ok(())
+}
+
+fn open(dir: &Path) -> Result<()> {
+    let mut config = Config::default();
+    config.data.cache_dir = Some(dir.join("cache"));
+    (config.data.sample_rate, config.data.language) = (RATE_HZ, "en".into());
+    (config.data.trim_silence, config.data.normalize_audio) = (false, false);
+    config.data.tokenizer = TokenizerKind::Characters;
+    if !dir.join("cache").exists() {
+        // The sound of each recording once; all other rows find it.
+        prepare(&config, &dir.join("first"))?;
+    }
+    let clock = Instant::now();
+    let data = prepare(&config, &dir.join("all"))?;
+    let open_s = clock.elapsed().as_secs_f64();
+    let (opened, rows) = (memory(), data.train.lengths().len());
+    let seed = config.training.seed;
+    let clock = Instant::now();
+    let plan = data.train.plan(&data.budget, seed, 0, 0);
+    let plan_s = clock.elapsed().as_secs_f64();
+    let planned: usize = plan.iter().map(<[u32]>::len).sum();
+    let used: usize = plan.iter().flatten().map(|&clip| data.train.lengths().get(clip as usize).frames).sum();
+    let padding = 1.0 - used as f64 / (plan.len() * data.budget.frames) as f64;
+    // A run that goes on in the last chunk of a late epoch.
+    let from = Position { epoch: 7, chunk: data.train.chunks() - 1, batch: 3, ahead: vec![] };
+    let clock = Instant::now();
+    let options = LoaderOptions {
+        share: Share::WHOLE,
+        seed,
+        from,
+        workers: 1,
+        depth: 1,
+        in_flight: 1,
+        ordered: true,
+        allocate: PlainBlock::allocate(),
+        max_failures: 0,
+        hook: Hook::default(),
+    };
+    let loader = Loader::start(data.train.clone(), data.budget, options)?;
+    loader.next().context("no batch came")??;
+    let resume_s = clock.elapsed().as_secs_f64();
+    let most = memory();
+    println!(
+        "{}",
+        json!({
+            "rows": rows, "built": data.building.built + data.building.encoded, "open_s": open_s, "chunks": data.train.chunks(),
+            "plan_s": plan_s, "planned": planned, "padding": padding, "resume_s": resume_s,
+            "open_peak_mib": opened["VmHWM"], "open_anonymous_mib": opened["RssAnon"],
+            "peak_mib": most["VmHWM"], "anonymous_mib": most["RssAnon"], "mapped_mib": most["RssFile"],
+        })
+    );
+    Ok(())
+}
+
+fn prepare(config: &Config, corpus: &Path) -> Result<dataset::TrainingData> {
+    let mut config = config.clone();
+    config.data.dataset_path = Some(corpus.to_owned());
+    dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)
+}
+
+/// What the system says of this process, in MiB.
+fn memory() -> serde_json::Value {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or_default() / 1024.0
+    };
+    json!({ "VmHWM": line("VmHWM:"), "RssAnon": line("RssAnon:"), "RssFile": line("RssFile:") })
+}

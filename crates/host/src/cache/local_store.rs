@@ -1,0 +1,312 @@
+//! Shards of a bucket on this machine: fetched ahead of their turn, bounded in size, shared by all runs of the machine.
+//!
+//! - A run says which shards it needs now and soon, in order. Threads fetch them in that order; who asks for one of them
+//!   waits until it is here.
+//! - What a run needs it holds by a shared lock on the file. Room is made by deleting the least recently used files that
+//!   nobody holds, so a run never deletes what another reads.
+//! - A shard that is being fetched is locked too, and takes its full size from the start: others that need it wait for it,
+//!   and the bound holds.
+//! - What arrives is held against the digest that is its name before it gets that name.
+
+use super::bucket::{self, Bucket};
+use super::digest::Hasher;
+use super::settings::AudioForm;
+use super::shard::{self, Shard};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Shards that are fetched at a time; each is read in several ranges.
+const FETCHERS: usize = 4;
+/// Between two looks at something that another process does.
+const POLL: Duration = Duration::from_millis(20);
+/// Room that other runs take may come free; after this it is an error.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A shard that does not match its digest was spoilt on the way, or is in the bucket.
+const ATTEMPTS: usize = 2;
+/// Held while room is made.
+const ROOM: &str = "room.lock";
+
+/// The shards of one cache on this machine.
+pub(super) struct LocalStore {
+    shared: Arc<Shared>,
+    /// Threads that were started.
+    fetchers: Mutex<usize>,
+}
+
+struct Shared {
+    bucket: Arc<Bucket>,
+    form: AudioForm,
+    /// Name and size of each shard.
+    shards: Vec<(String, u64)>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Shards that are needed, in the order of their turns.
+    wanted: Vec<u32>,
+    held: HashMap<u32, Arc<Held>>,
+    under_way: HashSet<u32>,
+    /// Why a shard cannot be read. It is not tried again in this run.
+    failed: HashMap<u32, String>,
+    /// How often those who waited were told to stop.
+    stops: usize,
+    closed: bool,
+}
+
+/// A shard that stays while this does.
+pub(super) struct Held {
+    pub shard: Shard,
+    /// Whoever makes room leaves a file alone that is locked.
+    _lock: File,
+}
+
+impl LocalStore {
+    pub(super) fn new(bucket: Arc<Bucket>, form: AudioForm, shards: Vec<(String, u64)>) -> Self {
+        let shared = Shared { bucket, form, shards, state: Mutex::default(), changed: Condvar::new() };
+        LocalStore { shared: Arc::new(shared), fetchers: Mutex::new(0) }
+    }
+
+    pub(super) fn bucket(&self) -> &Bucket {
+        &self.shared.bucket
+    }
+
+    /// Size of a shard.
+    pub(super) fn bytes(&self, number: u32) -> u64 {
+        self.shared.shards[number as usize].1
+    }
+
+    /// From now on these are needed, in this order, and no others.
+    pub(super) fn want(&self, shards: Vec<u32>) -> io::Result<()> {
+        let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
+        while *fetchers < FETCHERS {
+            let shared = self.shared.clone();
+            std::thread::Builder::new().name("fetch".into()).spawn(move || shared.work())?;
+            *fetchers += 1;
+        }
+        let mut state = self.shared.state();
+        let wanted: HashSet<u32> = shards.iter().copied().collect();
+        state.held.retain(|shard, _| wanted.contains(shard));
+        state.wanted = shards;
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Nothing is needed any more, and who waits is told so: a run that ends must not wait for a network that is gone.
+    pub(super) fn stop(&self) {
+        let mut state = self.shared.state();
+        state.wanted.clear();
+        state.held.clear();
+        state.stops += 1;
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// A shard that is wanted, once it is here, or why it does not come; none where it is not wanted.
+    pub(super) fn get(&self, number: u32) -> Option<Result<Arc<Held>, String>> {
+        let mut state = self.shared.state();
+        let stops = state.stops;
+        loop {
+            if let Some(held) = state.held.get(&number) {
+                return Some(Ok(held.clone()));
+            }
+            if let Some(reason) = state.failed.get(&number) {
+                return Some(Err(reason.clone()));
+            }
+            if state.stops > stops {
+                return Some(Err("the run is over".into()));
+            }
+            if state.closed || !state.wanted.contains(&number) {
+                return None;
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Threads end after the piece they are at. Nobody waits for them: the network may have gone.
+impl Drop for LocalStore {
+    fn drop(&mut self) {
+        self.shared.state().closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread that fetches.
+    fn work(&self) {
+        while let Some(number) = self.next() {
+            let fetched = self.hold(number);
+            let mut state = self.state();
+            state.under_way.remove(&number);
+            match fetched {
+                Ok(Some(held)) if state.wanted.contains(&number) => drop(state.held.insert(number, Arc::new(held))),
+                Ok(_) => {}
+                Err(error) => drop(state.failed.insert(number, error.to_string())),
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The first that is needed and that nobody fetches; none when all is over.
+    fn next(&self) -> Option<u32> {
+        let mut state = self.state();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let is_open = |shard: &&u32| {
+                !state.held.contains_key(shard) && !state.under_way.contains(shard) && !state.failed.contains_key(shard)
+            };
+            if let Some(&shard) = state.wanted.iter().find(is_open) {
+                state.under_way.insert(shard);
+                return Some(shard);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether a shard is still to be had.
+    fn is_wanted(&self, number: u32) -> bool {
+        let state = self.state();
+        !state.closed && state.wanted.contains(&number)
+    }
+
+    /// A shard, locked and mapped; fetched unless it is here. None when it is not needed any more.
+    fn hold(&self, number: u32) -> io::Result<Option<Held>> {
+        let (name, bytes) = &self.shards[number as usize];
+        let path = self.bucket.dir.join(name);
+        let part = path.with_extension("part");
+        loop {
+            if let Some(held) = self.present(&path, *bytes) {
+                return Ok(Some(held));
+            }
+            if !self.is_wanted(number) {
+                return Ok(None);
+            }
+            let file = File::options().create(true).truncate(false).write(true).open(&part)?;
+            // Another process may fetch it just now, and may be done before this one has the lock.
+            if file.try_lock().is_ok() && is_named(&file, &part) {
+                let fetched = self.fetch(number, &file, &part, &path);
+                if fetched.is_err() || matches!(fetched, Ok(false)) {
+                    let _ = fs::remove_file(&part);
+                }
+                if !fetched? {
+                    return Ok(None);
+                }
+            } else {
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    /// A file that is complete, held from now on.
+    fn present(&self, path: &Path, bytes: u64) -> Option<Held> {
+        let lock = File::open(path).ok()?;
+        lock.try_lock_shared().ok()?;
+        // Whoever made room may have deleted it before the lock was taken.
+        (is_named(&lock, path) && lock.metadata().ok()?.len() == bytes).then_some(())?;
+        let _ = lock.set_modified(SystemTime::now());
+        Some(Held { shard: Shard::open(path, self.form).ok()?, _lock: lock })
+    }
+
+    /// Makes room, reads a shard into a file that is locked, and gives it its name. False when it is not needed any more.
+    fn fetch(&self, number: u32, mut file: &File, part: &Path, path: &Path) -> io::Result<bool> {
+        let (name, bytes) = &self.shards[number as usize];
+        let began = Instant::now();
+        while let Some(missing) = make_room(&self.bucket.root, self.bucket.most_bytes, *bytes, Some(file))? {
+            if !self.is_wanted(number) {
+                return Ok(false);
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("no room for it: runs hold all but {missing} bytes too few")));
+            }
+            std::thread::sleep(POLL);
+        }
+        for _ in 0..ATTEMPTS {
+            let mut hasher = Hasher::new();
+            io::Seek::rewind(&mut file)?;
+            let mut reader = self.bucket.store.reader(&bucket::shard_object(name, *bytes))?;
+            bucket::copy(&mut reader, *bytes, |piece| {
+                if !self.is_wanted(number) {
+                    return Err(io::Error::from(io::ErrorKind::Interrupted));
+                }
+                hasher.update(piece);
+                file.write_all(piece)
+            })
+            .or_else(|error| if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) })?;
+            if !self.is_wanted(number) {
+                return Ok(false);
+            }
+            if Some(hasher.finish()) == shard::claimed(path) {
+                fs::rename(part, path)?;
+                return Ok(true);
+            }
+        }
+        Err(io::Error::other("its bytes are not what its name says"))
+    }
+}
+
+/// Whether a file still has its name, and is not one that was deleted meanwhile.
+fn is_named(file: &File, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| file.metadata().is_ok_and(|own| own.ino() == meta.ino()))
+}
+
+/// Deletes the least recently used shards that nobody holds until so many bytes fit, and takes the room for `file`. Where
+/// that is not enough: how many bytes are missing.
+fn make_room(root: &Path, most: u64, bytes: u64, file: Option<&File>) -> io::Result<Option<u64>> {
+    let lock = File::create(root.join(ROOM))?;
+    lock.lock()?;
+    file.map_or(Ok(()), |file| file.set_len(0))?;
+    let mut files = fetched(root);
+    files.sort_by_key(|(_, used, _)| *used);
+    let mut total: u64 = files.iter().map(|(_, _, bytes)| bytes).sum();
+    for (path, _, size) in files {
+        if total + bytes <= most {
+            break;
+        }
+        if remove_unused(&path) {
+            total -= size;
+        }
+    }
+    let missing = (total + bytes).checked_sub(most).filter(|missing| *missing > 0);
+    if let (None, Some(file)) = (missing, file) {
+        file.set_len(bytes)?;
+    }
+    Ok(missing)
+}
+
+/// Deletes a file unless somebody holds it.
+fn remove_unused(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(path).is_ok())
+}
+
+/// Shards and parts of shards below a folder: path, when they were last used, bytes.
+pub(super) fn fetched(root: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let inside = |dirs: Vec<PathBuf>| -> Vec<PathBuf> { dirs.iter().flat_map(|dir| entries(dir)).collect() };
+    // Of each bucket, the folders of its settings.
+    let files = inside(inside(entries(root).collect())).into_iter().filter(|path| bucket::is_fetched(path));
+    let stat = |path: PathBuf| {
+        let meta = fs::metadata(&path).ok()?;
+        Some((path, meta.modified().ok()?, meta.len()))
+    };
+    files.filter_map(stat).collect()
+}
+
+/// Keeps to the bound after a build: what it wrote here and put into the bucket counts as fetched.
+pub(super) fn trim(bucket: &Bucket) {
+    let _ = make_room(&bucket.root, bucket.most_bytes, 0, None);
+}
