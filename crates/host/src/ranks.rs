@@ -267,8 +267,8 @@ mod tests {
             part("auto", &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")]),
             Ok(Part { number: 1, of: 2 })
         );
-        let wrong: [(&str, &[(&str, &str)], &str); 5] = [
-            ("0/4", &[], "part 0 of 4: parts count from 1"),
+        let wrong = [
+            ("0/4", &[][..], "part 0 of 4: parts count from 1"),
             ("5/4", &[], "part 5 of 4: parts count from 1"),
             ("half", &[], "`half` is no part\nhint: 3/16"),
             ("auto", &[], "no launcher says which part this is\nhint:"),

@@ -162,7 +162,7 @@ mod tests {
         assert!(page.contains("<title>A &amp; B</title>") && !page.contains("not heard") && !page.contains("http://"));
         assert!(page.contains("word error, spoken: recorded</th><td>1.5</td>"), "{page}");
         let sound = page.split("base64,").nth(1).unwrap().split('"').next().unwrap();
-        let decoded = audio::decode_bytes(STANDARD.decode(sound).unwrap().into(), 60.0).unwrap().0;
+        let decoded = audio::decode_bytes(STANDARD.decode(sound).unwrap(), 60.0).unwrap().0;
         assert_eq!((decoded.samples.len(), decoded.rate_hz), (8000, 16_000));
     }
 

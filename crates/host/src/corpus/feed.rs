@@ -2,7 +2,7 @@
 //! a time and ahead of who asks.
 
 use super::AudioSource;
-use super::shards::{Shard, is_lasting, why};
+use super::shards::{is_lasting, why};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -155,7 +155,7 @@ fn unread(error: &io::Error) -> Unread {
 
 /// Neighbours that lie in one shard.
 fn runs(sources: &[(usize, AudioSource)]) -> VecDeque<Range<usize>> {
-    let shard = |at: usize| sources[at].1.member().map(|member| Arc::as_ptr(&member.shard) as *const Shard);
+    let shard = |at: usize| sources[at].1.member().map(|member| Arc::as_ptr(&member.shard));
     let (mut runs, mut start) = (VecDeque::new(), 0);
     for at in 1..=sources.len() {
         if at == sources.len() || shard(at) != shard(start) {

@@ -145,7 +145,8 @@ impl Dataset {
         })?;
         failed.map_or(Ok(()), Err)?;
         let Fitted { mut clips, starts, mut lengths, shards, report } = all;
-        (clips.shrink_to_fit(), lengths.shrink());
+        clips.shrink_to_fit();
+        lengths.shrink();
         let order = match cache.is_away() {
             true => Order::of_shards(&shards, limits.shuffle_shards),
             false => Order::of_clips(clips.len()),

@@ -227,8 +227,11 @@ fn sizes_that_lie_and_bombs_end_in_bounded_memory() {
     assert!(corpus.utterances.len() == 1 && found[0].contains("unpacks to more than 100 times"), "{found:?}");
 }
 
+/// Sound, text and speaker.
+type Row<'a> = (Option<&'a [u8]>, Option<&'a str>, i64);
+
 /// As Hugging Face's `datasets` writes them.
-fn table(rows: &[(Option<&[u8]>, Option<&str>, i64)]) -> Vec<u8> {
+fn table(rows: &[Row]) -> Vec<u8> {
     let schema = "message schema { optional group audio { optional binary bytes; optional binary path (UTF8); }
         optional binary sentence (UTF8); optional int64 speaker; optional binary locale (UTF8); }";
     let features = "{\"info\": {\"features\": {\"audio\": {\"_type\": \"Audio\"},
@@ -417,7 +420,7 @@ mod remote {
 
 /// A tar and a table that are right, to be spoilt.
 fn samples() -> [(&'static str, Vec<u8>); 4] {
-    let rows: Vec<(Option<&[u8]>, Option<&str>, i64)> = vec![(Some(b"sound"), Some("text"), 0); 3];
+    let rows: Vec<Row> = vec![(Some(b"sound"), Some("text"), 0); 3];
     let long = "x/".repeat(80) + "a.wav";
     let tar = tar_of(&[&CLIPS[..4], &[(long.as_str(), b"sound")]].concat());
     [
