@@ -63,8 +63,12 @@ pub struct Server {
 
 impl Server {
     pub fn start(more: &[&str]) -> Self {
+        Self::with(&[&["--checkpoint", "run"], more].concat())
+    }
+
+    fn with(args: &[&str]) -> Self {
         let mut command = binary(home());
-        command.args(["serve", "--checkpoint", "run", "--port", "0"]).args(more);
+        command.args(["serve", "--port", "0"]).args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -188,6 +192,16 @@ fn every_format_holds_the_same_speech() {
     let last: Value = serde_json::from_str(text.trim_end().rsplit("data: ").next().unwrap()).unwrap();
     assert_eq!(last["type"], "speech.audio.done");
     assert!(text.matches("speech.audio.delta").count() >= 2, "{text}");
+}
+
+#[test]
+fn without_a_checkpoint_the_bundled_voice_and_its_speakers_are_served() {
+    let server = Server::with(&["--device", "cpu"]);
+    let list = server.get("/v1/voices").json();
+    let ids: Vec<&str> = list["data"].as_array().unwrap().iter().map(|voice| voice["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["default", "anna", "ben", "clara", "henry", "linda", "oscar"]);
+    let said = server.speak(&json!({ "input": "A fox.", "voice": "oscar", "response_format": "wav" }));
+    assert!(said.body.len() > 10_000, "{} bytes", said.body.len());
 }
 
 #[test]
