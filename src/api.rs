@@ -50,8 +50,8 @@ impl Corpus {
     }
 }
 
-/// Trains a new voice into `folder` until its steps or epochs are over, held-out speech gets no better, or `watch` breaks; then saves. `watch` is called
-/// with the figures of the run every `log_step` steps. Warnings go to standard error.
+/// Trains a new voice into `folder` until its steps or epochs are over, held-out speech gets no better, or `watch` breaks;
+/// then saves. `watch` is called with the figures of the run every `log_step` steps. Warnings go to standard error.
 pub fn train(
     corpus: &Corpus,
     folder: impl AsRef<Path>,

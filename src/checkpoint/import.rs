@@ -4,7 +4,7 @@ use super::{Checkpoint, RunKind, Tensors, read_weights, weights_file};
 use crate::optimizer::ParameterGroup;
 use anyhow::Result;
 use host::bundled;
-use host::config::{self, Config};
+use host::config::{Config, Model};
 use host::error::hinted;
 use host::text::Tokenizer;
 use std::path::PathBuf;
@@ -63,18 +63,16 @@ pub enum BundledStart {
 pub fn bundled_start(config: &Config) -> Result<BundledStart> {
     let Some(bundled) = bundled::find() else { return Ok(BundledStart::Missing) };
     let checkpoint = Checkpoint::open(&bundled.voice())?.of_kind(RunKind::Voice)?;
-    // What is left equal decides shapes; the rest of a model's settings is how it is trained, or its vocoder's.
-    let network = |of: &Config| {
-        let config::Model { n_mels, n_fft, hop_length, f_min, f_max, .. } = of.model;
-        let config::Model { text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads, .. } =
-            of.model;
-        let frames = (of.data.sample_rate, n_mels, n_fft, hop_length, f_min, f_max);
-        (frames, [text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads], of.model.clones())
+    // What else is in a model's settings is how it is trained, or its vocoder's.
+    let network = |model: &Model| {
+        let Model { text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads, .. } = *model;
+        ([text_dim, text_layers, text_heads, decoder_dim, decoder_layers, decoder_heads], model.clones())
     };
-    Ok(match network(config) == network(&checkpoint.config) {
+    let was = &checkpoint.config;
+    Ok(match config.has_frames_of(was) && network(&config.model) == network(&was.model) {
         true => BundledStart::Fits(WeightSource::Checkpoint(Box::new(checkpoint))),
         false => {
-            let Config { model, data, .. } = &checkpoint.config;
+            let Config { model, data, .. } = was;
             BundledStart::Differs(format!("{:?}, {} Hz", model.size, data.sample_rate).to_lowercase())
         }
     })

@@ -140,10 +140,8 @@ impl Checkpoint {
         if path.join(BEST).join(STATE).exists() {
             return Self::read(path.join(BEST));
         }
-        Err({
-            let fact = format!("{}: not a checkpoint, and no checkpoints in it", path.display());
-            hinted(fact, "`myxtts train` writes them")
-        })
+        let fact = format!("{}: not a checkpoint, and no checkpoints in it", path.display());
+        Err(hinted(fact, "`myxtts train` writes them"))
     }
 
     /// The newest checkpoint in a run's folder.

@@ -35,8 +35,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn open() -> Result<(Synthesizer, Prompt)> {
     let bundled = bundled::require()?;
     let voice = Synthesizer::load(&bundled.voice(), Some(&bundled.vocoder()), Roles::named("auto")?)?;
-    let read = |name| VoiceFile::read(&bundled.speakers().join(format!("{name}.safetensors")));
-    let [one, other] = MIXED.map(read);
+    let [one, other] = MIXED.map(|name| VoiceFile::read(&bundled.speaker(name)));
     let prompt = voice.prompt(&one?.mixed(&other?, 0.5)?);
     Ok((voice, prompt))
 }

@@ -53,7 +53,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 /// A voice by its path, by its name in `voices/`, or by that of a bundled speaker.
 pub fn find(name: &Path) -> PathBuf {
     let own = || Some(place(name)).filter(|path| path.exists());
-    let speaker = || Some(bundled::find()?.speakers().join(file_name(name))).filter(|path| path.exists());
+    let speaker = || Some(bundled::find()?.speaker(name.to_str()?)).filter(|path| path.exists());
     if name.exists() { name.into() } else { own().or_else(speaker).unwrap_or(name.into()) }
 }
 
@@ -63,11 +63,7 @@ fn place(name: &Path) -> PathBuf {
 }
 
 fn named(name: &Path) -> PathBuf {
-    Path::new(FOLDER).join(file_name(name))
-}
-
-fn file_name(name: &Path) -> String {
-    format!("{}.{EXTENSION}", name.display())
+    Path::new(FOLDER).join(format!("{}.{EXTENSION}", name.display()))
 }
 
 /// Under a temporary name first: a voice is either whole or not there.

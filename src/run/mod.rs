@@ -75,10 +75,12 @@ impl<'a> RunContext<'a> {
     /// Steps that the schedule and the progress bar count to. Epochs differ by a batch or so; the end is decided elsewhere.
     pub fn expected_steps(&self) -> u64 {
         let (training, data) = (&self.config.training, self.data);
-        let epoch = data.train.batches(&data.budget, training.seed) as u64;
         let batches = training.gradient_accumulation_steps * self.share().ranks as u64;
-        let by_epochs = training.epochs.map(|epochs| (epoch * epochs).div_ceil(batches).max(1));
-        training.steps.into_iter().chain(by_epochs).min().unwrap_or(u64::MAX)
+        let by_epochs = |epochs: u64| {
+            let epoch = data.train.batches(&data.budget, training.seed) as u64;
+            (epoch * epochs).div_ceil(batches).max(1)
+        };
+        training.steps.into_iter().chain(training.epochs.map(by_epochs)).min().unwrap_or(u64::MAX)
     }
 }
 

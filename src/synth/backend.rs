@@ -25,15 +25,7 @@ pub enum VocoderBackend {
 pub fn bundled_vocoder(voice: &Config) -> Option<PathBuf> {
     let path = bundled::find()?.vocoder();
     let checkpoint = Checkpoint::open(&path).ok()?;
-    takes_frames_of(&checkpoint.config, voice).then_some(path)
-}
-
-fn takes_frames_of(vocoder: &Config, voice: &Config) -> bool {
-    let frames = |config: &Config| {
-        let model = &config.model;
-        (config.data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
-    };
-    frames(vocoder) == frames(voice)
+    checkpoint.config.has_frames_of(voice).then_some(path)
 }
 
 impl VocoderBackend {
@@ -43,7 +35,7 @@ impl VocoderBackend {
             return Ok(VocoderBackend::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
         };
         let checkpoint = Checkpoint::open(path)?.of_kind(RunKind::Vocoder)?;
-        if !takes_frames_of(&checkpoint.config, voice) {
+        if !checkpoint.config.has_frames_of(voice) {
             let fact = format!("{}: a vocoder for other mel frames than the voice makes", path.display());
             return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
         }

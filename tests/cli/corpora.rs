@@ -1,6 +1,7 @@
 //! Corpora in shards and in a bucket, through the real program: the same commands as for a folder.
 
 use super::*;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::net::TcpListener;
 use std::process::Child;
@@ -34,28 +35,18 @@ for folder, _, names in os.walk(sys.argv[2]):
         s3.upload_file(path, "bucket", os.path.relpath(path, sys.argv[2]))
 "#;
 
-/// The Python of the tests, where it has a package.
-fn python_with(package: &str) -> Option<PathBuf> {
-    let python = std::env::var_os("MYXTTS_TEST_PYTHON").filter(|path| !path.is_empty()).map(PathBuf::from)?;
-    let has = Command::new(&python).args(["-c", &format!("import {package}")]).output();
-    has.is_ok_and(|output| output.status.success()).then_some(python)
-}
-
-fn packed() -> Option<(Bench, PathBuf)> {
-    let Some(python) = python_with("pyarrow") else {
-        host::skipped("no Python with pyarrow; scripts/test-python.sh makes one");
-        return None;
-    };
+fn packed() -> Option<Bench> {
+    let python = host::test_python("pyarrow")?;
     let bench = Bench::with_corpus();
     let output =
         Command::new(&python).args(["-c", PACK]).args([bench.path("corpus"), bench.path("shards")]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    Some((bench, python))
+    Some(bench)
 }
 
 #[test]
 fn shards_are_checked_prepared_and_trained_on_as_a_folder_is() {
-    let Some((bench, _)) = packed() else { return };
+    let Some(bench) = packed() else { return };
     for corpus in ["shards/tar", "shards/parquet", "shards/tar/shard-{000..003}.tar"] {
         let report = bench.ok(&["check", corpus, "--json"]);
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
@@ -86,7 +77,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(python: &Path) -> Self {
+    fn start(python: &OsStr) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let process = Command::new(python)
             .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
@@ -126,10 +117,8 @@ impl Drop for Server {
 
 #[test]
 fn a_bucket_is_a_corpus_and_no_credential_is_written() {
-    let Some((bench, python)) = packed() else { return };
-    let Some(python) = python_with("moto.server").map(|_| python) else {
-        return host::skipped("no Python with moto; scripts/test-python.sh makes one");
-    };
+    let Some(bench) = packed() else { return };
+    let Some(python) = host::test_python("moto.server") else { return };
     let server = Server::start(&python);
     let uploaded = server
         .env(Command::new(&python).args(["-c", UPLOAD, &server.url()]).arg(bench.path("shards")))

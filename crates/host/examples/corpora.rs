@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use myxtts_host::audio;
 use myxtts_host::config::{Config, TokenizerKind};
 use myxtts_host::dataset::{self, KnownTokenizer};
-use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position, Share};
+use myxtts_host::loader::{Loader, LoaderOptions, Position};
 use myxtts_host::rng::Rng;
 use myxtts_host::simulate::Hook;
 use serde_json::json;
@@ -84,18 +84,7 @@ fn open(dir: &Path) -> Result<()> {
     // A run that goes on in the last chunk of a late epoch.
     let from = Position { epoch: 7, chunk: data.train.chunks() - 1, batch: 3, ahead: vec![] };
     let clock = Instant::now();
-    let options = LoaderOptions {
-        share: Share::WHOLE,
-        seed,
-        from,
-        workers: 1,
-        depth: 1,
-        in_flight: 1,
-        ordered: true,
-        allocate: PlainBlock::allocate(),
-        max_failures: 0,
-        hook: Hook::default(),
-    };
+    let options = LoaderOptions { seed, from, ..Default::default() };
     let loader = Loader::start(data.train.clone(), data.budget, options)?;
     loader.next().context("no batch came")??;
     let resume_s = clock.elapsed().as_secs_f64();

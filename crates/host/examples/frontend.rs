@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use myxtts_host::cache;
 use myxtts_host::config::{Config, Overrides, TokenizerKind};
 use myxtts_host::corpus::{self, Utterance};
-use myxtts_host::loader::{Loader, LoaderOptions, PlainBlock, Position};
+use myxtts_host::loader::{Loader, LoaderOptions};
 use myxtts_host::simulate::Hook;
 use myxtts_host::text::Tokenizer;
 use myxtts_host::{audio, dataset};
@@ -80,18 +80,7 @@ fn open(config: &Path) -> Result<Value> {
 
     let clock = Instant::now();
     let data = dataset::prepare(&config, dataset::KnownTokenizer::Nothing, &|_| (), &stop, &Hook::NONE)?;
-    let options = LoaderOptions {
-        share: myxtts_host::loader::Share::WHOLE,
-        seed: config.training.seed,
-        from: Position::default(),
-        workers: 1,
-        depth: 1,
-        in_flight: 1,
-        ordered: true,
-        allocate: PlainBlock::allocate(),
-        max_failures: 0,
-        hook: Hook::default(),
-    };
+    let options = LoaderOptions { seed: config.training.seed, ..Default::default() };
     let loader = Loader::start(data.train, data.budget, options)?;
     let batch = loader.next().context("no batch came")??;
     let first_batch_ms = milliseconds(clock);

@@ -34,6 +34,11 @@ impl Bundled {
     pub fn speakers(&self) -> PathBuf {
         self.folder.join("speakers")
     }
+
+    /// The voice file of a speaker.
+    pub fn speaker(&self, name: &str) -> PathBuf {
+        self.speakers().join(format!("{name}.safetensors"))
+    }
 }
 
 /// The bundled voice: where `MYXTTS_VOICES` says; else in `voices` or `share/myxtts/voices` beside the program or above it;

@@ -37,3 +37,19 @@ pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", thread.name().unwrap_or("a test"));
 }
+
+/// The Python of the tests, where it has a package: the one that `make test` makes, else the machine's. Where there is none
+/// that is said, and the test is skipped.
+#[doc(hidden)]
+pub fn test_python(package: &str) -> Option<std::ffi::OsString> {
+    const VARIABLE: &str = "MYXTTS_TEST_PYTHON";
+    let given = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let python = given.clone().unwrap_or_else(|| "python3".into());
+    let has = std::process::Command::new(&python).args(["-c", &format!("import {package}")]).output();
+    if has.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    assert!(given.is_none(), "{VARIABLE} has no {package}");
+    skipped(&format!("no Python with {package}; scripts/test-python.sh makes one"));
+    None
+}

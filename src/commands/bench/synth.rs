@@ -1,6 +1,6 @@
 //! `myxtts bench synth`
 
-use super::super::speaking;
+use crate::commands::speaking;
 use crate::synth::Synthesizer;
 use crate::tools::bench_synth::{self, SpeechFigures};
 use anyhow::Result;

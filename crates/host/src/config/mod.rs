@@ -58,6 +58,14 @@ impl From<&Layer> for Config {
 }
 
 impl Config {
+    /// Whether both make the same mel frames.
+    pub fn has_frames_of(&self, other: &Config) -> bool {
+        let frames = |Config { model, data, .. }: &Config| {
+            (data.sample_rate, model.n_mels, model.n_fft, model.hop_length, model.f_min, model.f_max)
+        };
+        frames(self) == frames(other)
+    }
+
     /// Presets, file and flags together, or the first thing that is wrong with them.
     pub fn resolve(file: Option<&Path>, flags: Overrides) -> Result<Self, Error> {
         Self::resolve_or_list(file, flags).map_err(first)

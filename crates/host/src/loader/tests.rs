@@ -87,18 +87,7 @@ fn chunked() -> (tempfile::TempDir, Arc<Dataset>) {
 }
 
 fn options(workers: usize) -> LoaderOptions {
-    LoaderOptions {
-        seed: 9,
-        from: Position::default(),
-        share: Share::WHOLE,
-        workers,
-        depth: 3,
-        in_flight: 1,
-        ordered: true,
-        allocate: PlainBlock::allocate(),
-        max_failures: 0,
-        hook: Hook::default(),
-    }
+    LoaderOptions { seed: 9, workers, depth: 3, ..Default::default() }
 }
 
 fn start(dataset: &Arc<Dataset>, options: LoaderOptions) -> Loader {

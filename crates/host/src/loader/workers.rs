@@ -4,7 +4,7 @@
 //! from there in turn. Which worker makes what, and how many there are, decides nothing about the order.
 
 use super::batch::{BatchTiming, HostBatch};
-use super::block::{Allocate, Block};
+use super::block::{Allocate, Block, PlainBlock};
 use super::block_layout::BlockLayout;
 use super::dataset::{Dataset, Spoilt, message};
 use super::error::Error;
@@ -45,6 +45,24 @@ pub struct LoaderOptions {
     /// Damaged clips that a run may do without.
     pub max_failures: usize,
     pub hook: Hook,
+}
+
+impl Default for LoaderOptions {
+    /// One worker and one batch at a time, in order, from the start, in plain memory: for measurements and tests.
+    fn default() -> Self {
+        LoaderOptions {
+            seed: 0,
+            from: Position::default(),
+            share: Share::WHOLE,
+            workers: 1,
+            depth: 1,
+            in_flight: 1,
+            ordered: true,
+            allocate: PlainBlock::allocate(),
+            max_failures: 0,
+            hook: Hook::default(),
+        }
+    }
 }
 
 /// Endless batches, epoch after epoch.

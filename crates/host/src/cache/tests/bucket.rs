@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::ByteSize;
-use crate::loader::{Budget, ClipLimits, Dataset, Loader, LoaderOptions, PlainBlock, Position, Share};
+use crate::loader::{Budget, ClipLimits, Dataset, Loader, LoaderOptions, Position, Share};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -62,18 +62,7 @@ fn dataset(cache: Cache, case: &Case, shuffle_shards: usize) -> Arc<Dataset> {
 }
 
 fn loader(dataset: &Arc<Dataset>, from: Position, share: Share, max_failures: usize) -> Loader {
-    let options = LoaderOptions {
-        seed: 5,
-        from,
-        share,
-        workers: 2,
-        depth: 2,
-        in_flight: 1,
-        ordered: true,
-        allocate: PlainBlock::allocate(),
-        max_failures,
-        hook: Hook::NONE,
-    };
+    let options = LoaderOptions { seed: 5, from, share, workers: 2, depth: 2, max_failures, ..Default::default() };
     Loader::start(dataset.clone(), Budget::packed(dataset.lengths(), 2), options).unwrap()
 }
 

@@ -3,9 +3,6 @@
 use super::*;
 use std::process::Command;
 
-/// Set by `make test` to a Python that has `pyarrow`.
-const PYTHON: &str = "MYXTTS_TEST_PYTHON";
-
 const SCRIPT: &str = r#"
 import json, struct, sys, pyarrow as pa
 table, shard = (pa.ipc.open_file(pa.memory_map(path)) for path in sys.argv[1:3])
@@ -25,12 +22,7 @@ print(json.dumps({"settings": json.loads(shard.schema.metadata[b"settings"]), "c
 
 #[test]
 fn pyarrow_reads_what_was_written() {
-    let given = std::env::var_os(PYTHON).filter(|path| !path.is_empty());
-    let python = given.clone().unwrap_or_else(|| "python3".into());
-    if !Command::new(&python).args(["-c", "import pyarrow"]).output().is_ok_and(|output| output.status.success()) {
-        assert!(given.is_none(), "{PYTHON} has no pyarrow");
-        return crate::skipped("no Python with pyarrow; scripts/test-python.sh makes one");
-    }
+    let Some(python) = crate::test_python("pyarrow") else { return };
     for content in [CacheContent::Pcm, CacheContent::Mel] {
         let mut case = Case::new(3);
         case.config.data.cache_content = content;

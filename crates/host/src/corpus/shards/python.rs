@@ -5,9 +5,6 @@ use crate::corpus::{AudioFeed, ReadOptions, read};
 use std::path::Path;
 use std::process::Command;
 
-/// Set by `make test` to a Python that has `pyarrow`.
-const PYTHON: &str = "MYXTTS_TEST_PYTHON";
-
 /// Two clips in every form. Sound is a WAV file of four samples.
 const SCRIPT: &str = r#"
 import io, json, os, struct, sys, tarfile
@@ -41,12 +38,7 @@ os.makedirs(f"{out}/parquet-paths"); pq.write_table(paths, f"{out}/parquet-paths
 
 #[test]
 fn shards_that_python_wrote() {
-    let given = std::env::var_os(PYTHON).filter(|path| !path.is_empty());
-    let python = given.clone().unwrap_or_else(|| "python3".into());
-    if !Command::new(&python).args(["-c", "import pyarrow"]).output().is_ok_and(|output| output.status.success()) {
-        assert!(given.is_none(), "{PYTHON} has no pyarrow");
-        return crate::skipped("no Python with pyarrow; scripts/test-python.sh makes one");
-    }
+    let Some(python) = crate::test_python("pyarrow") else { return };
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new(&python).args(["-c", SCRIPT]).arg(dir.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -18,6 +18,7 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Name of a file whose presence says "this folder is a sample corpus, whole, made with these options".
 const MARKER: &str = "sample-corpus.json";
@@ -115,11 +116,12 @@ pub type Speak<'a> = &'a dyn Fn(&str) -> Result<Waveform, Error>;
 /// The folder appears whole or not at all; another sample corpus in its place is replaced, any other content is an
 /// error.
 pub fn write(dir: &Path, options: &SampleCorpusOptions, progress: Progress) -> Result<SampleVoice, Error> {
-    let by_itself = |sentence: &str| match Marker::new(options)?.voice {
-        SampleVoice::Formant => Ok(formant::speak(sentence, options.rate_hz)),
+    let marker = Marker::new(options)?;
+    let by_itself = |sentence: &str| match marker.voice {
+        SampleVoice::Formant => Ok(formant::speak(sentence, marker.rate_hz)),
         _ => espeak::speak(sentence),
     };
-    write_spoken(dir, options, &by_itself, progress)
+    marker.write(dir, &by_itself, progress)
 }
 
 /// As [`write`], spoken by another.
@@ -129,23 +131,13 @@ pub fn write_spoken(
     speak: Speak,
     progress: Progress,
 ) -> Result<SampleVoice, Error> {
-    let marker = Marker::new(options)?;
-    let dir = absolute(dir)?;
-    if marker.is_at(&dir) {
-        return Ok(marker.voice);
-    }
-    if is_occupied(&dir)? {
-        return Err(Error::occupied(dir));
-    }
-    let partial = Partial::beside(&dir)?;
-    marker.render(partial.path(), speak, progress)?;
-    partial.replace(&dir)?;
-    Ok(marker.voice)
+    Marker::new(options)?.write(dir, speak, progress)
 }
 
-/// Whether the bundled voice can speak: it is there, and so is espeak-ng, whose phonemes it reads.
+/// Whether the bundled voice can speak: it is there, and so is espeak-ng, whose phonemes it reads. Looked for once.
 pub fn bundled_speaks() -> bool {
-    bundled::find().is_some() && espeak::check().is_ok()
+    static SPEAKS: LazyLock<bool> = LazyLock::new(|| bundled::find().is_some() && espeak::check().is_ok());
+    *SPEAKS
 }
 
 /// Whether `write` would have nothing to do.
@@ -190,6 +182,20 @@ impl Marker {
         fs::read_to_string(dir.join(MARKER)).is_ok_and(|text| text == self.text())
             && dir.join("metadata.csv").is_file()
             && count() == self.clips
+    }
+
+    fn write(&self, dir: &Path, speak: Speak, progress: Progress) -> Result<SampleVoice, Error> {
+        let dir = absolute(dir)?;
+        if self.is_at(&dir) {
+            return Ok(self.voice);
+        }
+        if is_occupied(&dir)? {
+            return Err(Error::occupied(dir));
+        }
+        let partial = Partial::beside(&dir)?;
+        self.render(partial.path(), speak, progress)?;
+        partial.replace(&dir)?;
+        Ok(self.voice)
     }
 
     fn render(&self, dir: &Path, speak: Speak, progress: Progress) -> Result<(), Error> {
