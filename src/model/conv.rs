@@ -1,10 +1,10 @@
 //! Convolutions on padded batches, `[batch, channels, time]` or `[batch, channels, time, frequency]`. Weights are f32 and
 //! are cast to the kind of the input.
 
-use super::layers::uniform_by_fan_in;
+use super::layers::{FIXED, uniform_by_fan_in};
 use tch::Tensor;
 use tch::nn::{Init, Path};
-use torchx::{narrowed, product};
+use torchx::{fused, narrowed, product};
 
 /// Tensor cores take 16-bit channels by eights.
 const CHANNEL_UNIT: i64 = 8;
@@ -35,31 +35,88 @@ impl Conv {
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
         if self.groups > 1 {
-            return self.convolve(x, &weight, &bias);
+            let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
+            return self.convolve(x, &weight, Some(&bias));
         }
-        match x.dim() {
-            3 => self.convolve(&laid(&x.unsqueeze(3)), &laid(&weight.unsqueeze(3)), &bias).squeeze_dim(3),
-            _ => self.convolve(&laid(x), &laid(&weight), &bias),
-        }
+        let bias = narrowed(&self.bias, x.kind());
+        let made = match missing(self.width()) {
+            0 => self.laid_out(x, Some(&bias)),
+            _ => self.laid_out(x, None).narrow(1, 0, self.width()) + bias.view([1, -1, 1, 1]),
+        };
+        if x.dim() == 3 { made.squeeze_dim(3) } else { made }
+    }
+
+    /// Then what lies below zero is multiplied by `slope`.
+    pub fn leaky(&self, x: &Tensor, slope: f64) -> Tensor {
+        let (rows, shape) = self.rows(x);
+        shape.restore(&fused::bias_leaky(&rows, &self.bias, slope).expect(FIXED))
+    }
+
+    /// The same, and its mean distance from `target`.
+    pub fn leaky_matched(&self, x: &Tensor, slope: f64, target: &Tensor) -> [Tensor; 2] {
+        let (rows, shape) = self.rows(x);
+        let (target, _) = Shape::flatten(target);
+        let [made, distance] = fused::bias_leaky_matched(&rows, &self.bias, slope, &target).expect(FIXED);
+        [shape.restore(&made), distance]
+    }
+
+    fn width(&self) -> i64 {
+        self.weight.size()[0]
+    }
+
+    /// Without the bias, a row for each place; no copy is made where convolutions leave the channels side by side.
+    fn rows(&self, x: &Tensor) -> (Tensor, Shape) {
+        assert_eq!(missing(self.width()), 0, "channels by eights");
+        let made = self.laid_out(x, None);
+        Shape::flatten(&if x.dim() == 3 { made.squeeze_dim(3) } else { made })
+    }
+
+    /// `[batch, channels, time, frequency]`, of channels by eights.
+    fn laid_out(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let in_two = |tensor: &Tensor| if tensor.dim() == 3 { tensor.unsqueeze(3) } else { tensor.shallow_clone() };
+        let weight = laid(&in_two(&narrowed(&self.weight, x.kind())));
+        // A single channel would come out by a kernel that is slower than eight are by tensor cores, backward most of all.
+        let more = missing(self.width());
+        let weight = if more > 0 { weight.constant_pad_nd([0, 0, 0, 0, 0, 0, 0, more]) } else { weight };
+        self.convolve(&laid(&in_two(x)), &weight, bias)
     }
 
     /// `weight`'s axes decide how many there are; one that the convolution was not made for has a kernel of 1.
-    fn convolve(&self, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    fn convolve(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let half: Vec<i64> = weight.size()[2..].iter().map(|kernel| kernel / 2).collect();
         let (ones, zeros) = (vec![1; half.len()], vec![0; half.len()]);
         let stride: Vec<i64> = self.stride.iter().copied().chain([1]).take(half.len()).collect();
-        x.convolution(weight, Some(bias), &stride, &half, &ones, false, &zeros, self.groups)
+        x.convolution(weight, bias, &stride, &half, &ones, false, &zeros, self.groups)
     }
+}
+
+/// Of a tensor `[batch, channels, …]` that lies in rows of channels.
+struct Shape(Vec<i64>);
+
+impl Shape {
+    fn flatten(tensor: &Tensor) -> (Tensor, Shape) {
+        let last = tensor.movedim_int(1, -1);
+        let shape = last.size();
+        (last.reshape([-1, tensor.size()[1]]), Shape(shape))
+    }
+
+    fn restore(&self, rows: &Tensor) -> Tensor {
+        rows.view(self.0.as_slice()).movedim_int(-1, 1)
+    }
+}
+
+/// Channels that are missing to a number that tensor cores can take.
+fn missing(channels: i64) -> i64 {
+    (CHANNEL_UNIT - channels % CHANNEL_UNIT) % CHANNEL_UNIT
 }
 
 /// `[_, channels, time, frequency]` with the channels of one place side by side in memory, and of a number that tensor
 /// cores can take: convolutions then need no copies of their own. Channels that are added are zeros.
 fn laid(tensor: &Tensor) -> Tensor {
-    let missing = (CHANNEL_UNIT - tensor.size()[1] % CHANNEL_UNIT) % CHANNEL_UNIT;
+    let more = missing(tensor.size()[1]);
     let last = tensor.permute([0, 2, 3, 1]);
-    let last = if missing > 0 { last.constant_pad_nd([0, missing]) } else { last.contiguous() };
+    let last = if more > 0 { last.constant_pad_nd([0, more]) } else { last.contiguous() };
     last.permute([0, 3, 1, 2])
 }
 
@@ -76,16 +133,15 @@ mod tests {
     /// Against a convolution of the same weights as they are.
     #[test]
     fn layout_and_added_channels_change_no_value_and_no_gradient() {
-        for (from, kernel, stride, shape) in [
-            (1, &[5][..], &[3][..], &[4, 1, 50][..]),
-            (16, &[5], &[3], &[4, 16, 50]),
-            (2, &[3, 9], &[1, 2], &[2, 2, 7, 33]),
+        for (from, to, kernel, stride, shape) in [
+            (1, 24, &[5][..], &[3][..], &[4, 1, 50][..]),
+            (16, 24, &[5], &[3], &[4, 16, 50]),
+            (16, 1, &[3], &[1], &[4, 16, 50]),
+            (2, 24, &[3, 9], &[1, 2], &[2, 2, 7, 33]),
         ] {
-            let store = VarStore::new(Device::Cpu);
-            let conv = Conv::new(store.root(), from, 24, kernel, stride);
+            let (conv, _) = drawn_conv(from, to, kernel, stride);
             let (x, weight) = (drawn(shape), conv.weight.detach().set_requires_grad(true));
-            let bias = Tensor::zeros([24], (Kind::Float, Device::Cpu));
-            let plain = conv.convolve(&x, &weight, &bias);
+            let plain = conv.convolve(&x, &weight, Some(&conv.bias.detach()));
             let slope = plain.randn_like();
             (&plain * &slope).sum(Kind::Float).backward();
             let by_x = x.grad().copy();
@@ -93,8 +149,29 @@ mod tests {
             let made = conv.forward(&x);
             (&made * &slope).sum(Kind::Float).backward();
             for (made, plain) in [(made, plain), (x.grad(), by_x), (conv.weight.grad(), weight.grad())] {
-                assert!(made.allclose(&plain, 1e-4, 1e-4, false), "{from} channels, kernel {kernel:?}");
+                assert!(made.allclose(&plain, 1e-4, 1e-4, false), "{from} to {to} channels, kernel {kernel:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_leaky_convolution_is_a_convolution_and_a_leaky_rectifier() {
+        for (kernel, stride, shape) in [(&[5][..], &[3][..], &[4, 8, 50][..]), (&[3, 9], &[1, 2], &[2, 8, 7, 33])] {
+            let (conv, _) = drawn_conv(8, 16, kernel, stride);
+            let x = drawn(shape);
+            let plain = conv.forward(&x).prelu(&Tensor::from_slice(&[0.1f32]));
+            assert!(conv.leaky(&x, 0.1).allclose(&plain, 1e-5, 1e-5, false), "kernel {kernel:?}");
+            let target = plain.randn_like();
+            let [made, distance] = conv.leaky_matched(&x, 0.1, &target);
+            assert!(made.allclose(&plain, 1e-5, 1e-5, false), "kernel {kernel:?}");
+            assert!(distance.allclose(&(plain - target).abs().mean(Kind::Float), 1e-5, 1e-5, false));
+        }
+    }
+
+    fn drawn_conv(from: i64, to: i64, kernel: &[i64], stride: &[i64]) -> (Conv, VarStore) {
+        let store = VarStore::new(Device::Cpu);
+        let mut conv = Conv::new(store.root(), from, to, kernel, stride);
+        tch::no_grad(|| drop(conv.bias.normal_(0.0, 1.0)));
+        (conv, store)
     }
 }

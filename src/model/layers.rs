@@ -7,7 +7,7 @@ use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
 use torchx::{fused, narrowed, product};
 
-const FIXED: &str = "shapes and kinds are fixed by construction";
+pub(super) const FIXED: &str = "shapes and kinds are fixed by construction";
 
 pub struct Linear {
     weight: Tensor,

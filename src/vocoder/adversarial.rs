@@ -85,9 +85,9 @@ impl AdversarialStep {
         weight: &Tensor,
     ) -> [Tensor; 3] {
         self.freeze_discriminators(true);
-        let outputs = self.discriminators.forward(generated);
+        let outputs = self.discriminators.matched(generated, real);
         let mel = self.mel_distance.between(generated, waves);
-        let (matching, adversarial) = (loss::feature_matching(&outputs, real), loss::adversarial(&outputs));
+        let (matching, adversarial) = (loss::feature_matching(&outputs), loss::adversarial(&outputs));
         // Divided by the weight of the mel distance, so that gradients have the usual size whatever it is.
         let total = &mel + (&matching + &adversarial) / self.mel_weight;
         (total * weight).backward();

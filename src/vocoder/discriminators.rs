@@ -21,8 +21,8 @@ const NEGATIVE_SLOPE: f64 = 0.1;
 pub struct Discriminators {
     periods: Vec<Stack>,
     spectra: Vec<(Spectrum, Stack)>,
-    /// `[1]`: negative slope, in the kind of the activations; weights and transforms stay f32.
-    slope: Tensor,
+    /// Kind of the activations; weights and transforms stay f32.
+    kind: Kind,
 }
 
 /// Output of one discriminator for a batch.
@@ -31,6 +31,8 @@ pub struct DiscriminatorOutput {
     pub logits: Tensor,
     /// Feature maps, one a layer.
     pub features: Vec<Tensor>,
+    /// How far each lies from that of the real speech, 0-d; none where there was no such.
+    pub distances: Vec<Tensor>,
 }
 
 impl DiscriminatorOutput {
@@ -38,11 +40,13 @@ impl DiscriminatorOutput {
     pub fn halves(&self) -> (Self, Self) {
         let (first, second) = self.features.iter().map(halves).unzip();
         let logits = halves(&self.logits);
-        (Self { logits: logits.0, features: first }, Self { logits: logits.1, features: second })
+        let output = |logits, features| Self { logits, features, distances: vec![] };
+        (output(logits.0, first), output(logits.1, second))
     }
 
     pub fn detach(&self) -> Self {
-        Self { logits: self.logits.detach(), features: self.features.iter().map(Tensor::detach).collect() }
+        let detach = |tensors: &[Tensor]| tensors.iter().map(Tensor::detach).collect();
+        Self { logits: self.logits.detach(), features: detach(&self.features), distances: detach(&self.distances) }
     }
 }
 
@@ -63,17 +67,24 @@ impl Discriminators {
         let spectrum =
             |n_fft| (Spectrum::new(n_fft, path.device()), Stack::multi_resolution(path / "spectrum" / n_fft));
         let spectra = [2 * config.n_fft, config.n_fft, config.n_fft / 2].map(spectrum).into();
-        let slope = Tensor::full([1], NEGATIVE_SLOPE, (kind, path.device()));
-        Discriminators { periods: periods.collect(), spectra, slope }
+        Discriminators { periods: periods.collect(), spectra, kind }
     }
 
     /// `waves`: `[batch, samples]`, f32. No discriminator lets one wave of the batch touch another.
     pub fn forward(&self, waves: &Tensor) -> Vec<DiscriminatorOutput> {
+        self.seen(waves).map(|(seen, stack)| stack.forward(&seen, None)).collect()
+    }
+
+    /// The same, with distances from what came out for the real speech.
+    pub fn matched(&self, waves: &Tensor, real: &[DiscriminatorOutput]) -> Vec<DiscriminatorOutput> {
+        self.seen(waves).zip(real).map(|((seen, stack), real)| stack.forward(&seen, Some(real))).collect()
+    }
+
+    /// Each discriminator, and what it sees of the waves.
+    fn seen(&self, waves: &Tensor) -> impl Iterator<Item = (Tensor, &Stack)> {
         let folded = PERIODS.iter().zip(&self.periods).map(|(&period, stack)| (fold(waves, period), stack));
         let spectra = self.spectra.iter().map(|(spectrum, stack)| (spectrum.forward(waves), stack));
-        let discriminator =
-            |(seen, stack): (Tensor, &Stack)| stack.forward(&seen.to_kind(self.slope.kind()), &self.slope);
-        folded.chain(spectra).map(discriminator).collect()
+        folded.chain(spectra).map(|(seen, stack)| (seen.to_kind(self.kind), stack))
     }
 }
 
@@ -104,13 +115,22 @@ impl Stack {
         Stack { layers, logits: Conv::new(&path / "score", channels, 1, &logits_kernel, &[1; D]) }
     }
 
-    fn forward(&self, seen: &Tensor, slope: &Tensor) -> DiscriminatorOutput {
-        let mut features = Vec::with_capacity(self.layers.len());
-        for layer in &self.layers {
-            features.push(layer.forward(features.last().unwrap_or(seen)).prelu(slope));
+    fn forward(&self, seen: &Tensor, real: Option<&DiscriminatorOutput>) -> DiscriminatorOutput {
+        let (mut features, mut distances) = (Vec::with_capacity(self.layers.len()), vec![]);
+        for (number, layer) in self.layers.iter().enumerate() {
+            let below = features.last().unwrap_or(seen);
+            let (feature, distance) = match real {
+                None => (layer.leaky(below, NEGATIVE_SLOPE), None),
+                Some(real) => {
+                    let [feature, distance] = layer.leaky_matched(below, NEGATIVE_SLOPE, &real.features[number]);
+                    (feature, Some(distance))
+                }
+            };
+            features.push(feature);
+            distances.extend(distance);
         }
         let logits = self.logits.forward(features.last().expect("stacks have layers"));
-        DiscriminatorOutput { logits, features }
+        DiscriminatorOutput { logits, features, distances }
     }
 }
 

@@ -45,11 +45,8 @@ pub fn adversarial(generated: &[DiscriminatorOutput]) -> Tensor {
 }
 
 /// Distance between the discriminators' feature maps of generated and of real speech, summed over the layers of each.
-pub fn feature_matching(generated: &[DiscriminatorOutput], real: &[DiscriminatorOutput]) -> Tensor {
-    let of_one = |(generated, real): (&DiscriminatorOutput, &DiscriminatorOutput)| {
-        generated.features.iter().zip(&real.features).map(|(a, b)| distance(a, b)).sum::<Tensor>()
-    };
-    mean(generated.iter().zip(real).map(of_one).collect())
+pub fn feature_matching(generated: &[DiscriminatorOutput]) -> Tensor {
+    mean(generated.iter().map(|output| output.distances.iter().sum::<Tensor>()).collect())
 }
 
 fn mean_hinge(outputs: &[DiscriminatorOutput], sign: f64) -> Tensor {

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
@@ -41,6 +42,7 @@ using Extent = std::array<uint32_t, 3>;
 constexpr int64_t TILE = 16;    // rows, as in prelude.cuh
 constexpr int64_t STRETCH = 2;  // tiles for each block, as in depthwise.cu and bias_gelu.cu
 constexpr uint32_t THREADS = 256;
+constexpr int64_t VECTORS = 16;  // for each thread of the backward pass, as in bias_leaky.cu
 
 uint32_t shares(int64_t total, int64_t share) { return static_cast<uint32_t>((total + share - 1) / share); }
 
@@ -259,6 +261,47 @@ struct BiasGelu : Function<BiasGelu> {
   }
 };
 
+// Outputs: the activation, and with a target its distance from it.
+struct BiasLeaky : Function<BiasLeaky> {
+  static int64_t vectors(const Tensor& x) { return x.numel() * x.element_size() / 16; }
+
+  static void* at_start_if(const Tensor& tensor) { return tensor.defined() ? at_start(tensor) : nullptr; }
+
+  static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
+                               const Tensor& any_target, double slope, const Program* program) {
+    auto x = dense(any_x), bias = dense(any_bias), out = at::empty_like(x);
+    Tensor target = any_target.defined() ? dense(any_target) : Tensor(), partial;
+    auto blocks = shares(vectors(x), THREADS);
+    if (target.defined()) partial = floats(x, {blocks});
+    launch(*program, program->forward, {blocks, 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(bias),
+           at_start_if(target), at_start(out), at_start_if(partial), narrow(vectors(x)), narrow(x.size(1)),
+           static_cast<float>(slope));
+    remember(context, program, {out, bias, target});
+    context->saved_data["slope"] = slope;
+    if (!target.defined()) return {out};
+    return {out, at::sum(partial).div_(x.numel())};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &out = saved[0], &bias = saved[1], &target = saved[2];
+    auto grad = dense(grads[0]), grad_x = at::empty_like(out);
+    auto grad_distance = target.defined() ? dense(grads[1]) : Tensor();
+    auto width = out.size(1);
+    auto blocks = shares(vectors(out), THREADS * VECTORS);
+    Tensor partial, grad_bias;
+    if (context->needs_input_grad(1)) partial = floats(out, {blocks, width}), grad_bias = at::empty_like(bias);
+    launch(program, program.backward, {blocks, 1, 1}, {THREADS, 1, 1}, at_start(out), at_start_if(target),
+           at_start(grad), at_start_if(grad_distance), at_start(grad_x), at_start_if(partial), narrow(vectors(out)),
+           narrow(width), static_cast<float>(context->saved_data["slope"].toDouble()));
+    if (partial.defined())
+      launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
+             narrow(blocks), narrow(width));
+    return {grad_x, grad_bias, Tensor(), Tensor(), Tensor()};
+  }
+};
+
 }  // namespace
 
 extern "C" {
@@ -289,6 +332,15 @@ char* torchx_rotary(const Program* program, const Tensor* qkv, const Tensor* cos
 
 char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bias, Tensor** output) {
   return guarded([&] { *output = new Tensor(BiasGelu::apply(*x, *bias, program)); });
+}
+
+// `target` may be null; `outputs`: room for two, of which the second is made for a target.
+char* torchx_bias_leaky(const Program* program, const Tensor* x, const Tensor* bias, const Tensor* target,
+                        double slope, Tensor** outputs) {
+  return guarded([&] {
+    auto parts = BiasLeaky::apply(*x, *bias, target ? *target : Tensor(), slope, program);
+    for (size_t i = 0; i < parts.size(); ++i) outputs[i] = new Tensor(parts[i]);
+  });
 }
 
 }  // extern "C"

@@ -154,6 +154,14 @@ unsafe extern "C" {
         bias: *const RawTensor,
         output: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_bias_leaky(
+        program: *const Program,
+        x: *const RawTensor,
+        bias: *const RawTensor,
+        target: *const RawTensor,
+        slope: f64,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.

@@ -64,13 +64,3 @@ extern "C" __global__ void backward(
     }
     *reinterpret_cast<float2*>(partial + (long long)blockIdx.x * width + column) = sum;
 }
-
-extern "C" __global__ void sum_bias(
-    const float* __restrict__ partial,  // [blocks, width]
-    float* __restrict__ grad_bias,      // [width]
-    int blocks, int width)
-{
-    const int column = blockIdx.x * 32 + threadIdx.x;
-    const float sum = sum_of_tiles(partial, blocks, width, column);
-    if (threadIdx.y == 0 && column < width) grad_bias[column] = sum;
-}

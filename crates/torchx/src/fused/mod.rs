@@ -12,7 +12,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_depthwise, torchx_gated_add, torchx_rotary,
+    RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise, torchx_gated_add,
+    torchx_rotary,
 };
 pub(crate) use program::Program;
 use program::{Source, program};
@@ -150,6 +151,48 @@ pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
     let program = program(Source::BiasGelu, x.kind(), x.device())?;
     // SAFETY: as in `adaln`.
     make(|output| unsafe { torchx_bias_gelu(program, raw(x), raw(bias), output) })
+}
+
+/// `x + bias`, of which what lies below zero is multiplied by `slope`. Give it the output of a convolution without its bias.
+///
+/// # Shapes
+/// - x: `[rows, width]`, with 32, 64, 128, … columns for the kernel; bias: `[width]`, f32 whatever x is
+/// - output: `[rows, width]`
+pub fn bias_leaky(x: &Tensor, bias: &Tensor, slope: f64) -> Result<Tensor, Error> {
+    check_matrix("bias_leaky", x)?;
+    check_like("bias_leaky: bias", bias, &[x.size()[1]], Kind::Float, x.device())?;
+    if !has_leaky_kernel(x) {
+        return plain::bias_leaky(x, bias, slope);
+    }
+    let program = program(Source::BiasLeaky { matched: false }, x.kind(), x.device())?;
+    // SAFETY: as in `adaln`, with no target, so that one tensor is made.
+    make(|output| unsafe { torchx_bias_leaky(program, raw(x), raw(bias), std::ptr::null(), slope, output) })
+}
+
+/// The same, and beside it the mean distance of its values from those of `target`, 0-d, f32. The target has no gradient.
+///
+/// # Shapes
+/// - x, target: `[rows, width]`, of one kind; bias: `[width]`, f32 whatever x is
+pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor) -> Result<[Tensor; 2], Error> {
+    check_matrix("bias_leaky", x)?;
+    check_like("bias_leaky: bias", bias, &[x.size()[1]], Kind::Float, x.device())?;
+    check_like("bias_leaky: target", target, &x.size(), x.kind(), x.device())?;
+    let target = target.detach();
+    if !has_leaky_kernel(x) {
+        return plain::bias_leaky_matched(x, bias, slope, &target);
+    }
+    let program = program(Source::BiasLeaky { matched: true }, x.kind(), x.device())?;
+    let mut parts = [std::ptr::null_mut(); 2];
+    // SAFETY: as in `adaln`, with room for two tensors.
+    check(unsafe { torchx_bias_leaky(program, raw(x), raw(bias), raw(&target), slope, parts.as_mut_ptr()) })?;
+    // SAFETY: the call went well and had a target, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+}
+
+/// Whether every thread of a block of 256 meets the same columns in each of its vectors of 16 bytes.
+fn has_leaky_kernel(x: &Tensor) -> bool {
+    let bytes = x.size()[1] * if x.kind() == Kind::BFloat16 { 2 } else { 4 };
+    has_kernel(x) && bytes % 16 == 0 && 256 % (bytes / 16) == 0
 }
 
 fn has_kernel(x: &Tensor) -> bool {

@@ -1,6 +1,6 @@
 //! The operations of [`super`] as LibTorch's own: on the CPU, for other kinds, and as what the kernels are held to.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::Spans;
 use crate::error::Error;
@@ -39,4 +39,15 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
 pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
     let bias: Tensor = bias.f_to_kind(x.kind())?;
     Ok(x.f_add(&bias)?.f_gelu("tanh")?)
+}
+
+pub fn bias_leaky(x: &Tensor, bias: &Tensor, slope: f64) -> Result<Tensor, Error> {
+    let sum = x.f_add(&bias.f_to_kind(x.kind())?)?;
+    Ok(sum.f_prelu(&Tensor::f_full([1], slope, (x.kind(), x.device()))?)?)
+}
+
+pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor) -> Result<[Tensor; 2], Error> {
+    let made = bias_leaky(x, bias, slope)?;
+    let distance = made.f_sub(target)?.f_abs()?.f_mean(Kind::Float)?;
+    Ok([made, distance])
 }

@@ -125,3 +125,13 @@ __device__ float sum_of_tiles(const float* __restrict__ partial, int tiles, int 
         for (int i = 0; i < 32; i++) sum += shares[i][threadIdx.x];
     return sum;
 }
+
+extern "C" __global__ void sum_bias(
+    const float* __restrict__ partial,  // [blocks, width]
+    float* __restrict__ grad_bias,      // [width]
+    int blocks, int width)
+{
+    const int column = blockIdx.x * 32 + threadIdx.x;
+    const float sum = sum_of_tiles(partial, blocks, width, column);
+    if (threadIdx.y == 0 && column < width) grad_bias[column] = sum;
+}

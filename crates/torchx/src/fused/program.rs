@@ -18,6 +18,7 @@ pub(super) enum Source {
     Depthwise { taps: i64 },
     Rotary,
     BiasGelu,
+    BiasLeaky { matched: bool },
 }
 
 impl Source {
@@ -31,6 +32,9 @@ impl Source {
             Source::Depthwise { taps } => (format!("#define TAPS {taps}\n"), include_str!("depthwise.cu")),
             Source::Rotary => (String::new(), include_str!("rotary.cu")),
             Source::BiasGelu => (String::new(), include_str!("bias_gelu.cu")),
+            Source::BiasLeaky { matched } => {
+                (if matched { "#define MATCHED\n" } else { "" }.to_string(), include_str!("bias_leaky.cu"))
+            }
         };
         [define.as_str(), PRELUDE, text].concat()
     }
@@ -40,7 +44,7 @@ impl Source {
         match self {
             Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => "sum_segments",
             Source::Depthwise { .. } => "sum_taps",
-            Source::BiasGelu => "sum_bias",
+            Source::BiasGelu | Source::BiasLeaky { .. } => "sum_bias",
         }
     }
 }

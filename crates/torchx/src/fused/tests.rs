@@ -99,6 +99,22 @@ fn bias_gelu_is_its_formula() {
 }
 
 #[test]
+fn bias_leaky_is_its_formula() {
+    let (x, bias, target) = (random(&[6, 8]), random(&[8]), random(&[6, 8]));
+    let biases: Vec<f64> = Vec::try_from(bias.to_kind(Kind::Double)).unwrap();
+    let leaky = |u: f64| if u > 0.0 { u } else { 0.1 * u };
+    let expected: Vec<Vec<f64>> =
+        rows(&x).iter().map(|row| row.iter().zip(&biases).map(|(x, bias)| leaky(x + bias)).collect()).collect();
+    assert_rows(&bias_leaky(&x, &bias, 0.1).unwrap(), &expected);
+    let [made, distance] = bias_leaky_matched(&x, &bias, 0.1, &target).unwrap();
+    assert_rows(&made, &expected);
+    let apart = expected.iter().flatten().zip(rows(&target).iter().flatten()).map(|(a, b)| (a - b).abs()).sum::<f64>();
+    assert!((distance.double_value(&[]) - apart / 48.0).abs() < 1e-5);
+    distance.backward();
+    assert!(x.grad().defined() && bias.grad().defined() && !target.grad().defined());
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let (x, table, spans) = (random(&[23, 8]), random(&[4, 8]), spans());
     let message = |result: Result<Tensor, Error>| result.unwrap_err().to_string();

@@ -35,7 +35,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 5] {
+pub fn all() -> [Case; 7] {
     [
         Case {
             name: "adaln",
@@ -90,6 +90,29 @@ pub fn all() -> [Case; 5] {
             compute: |inputs, _, way| {
                 let bias_gelu = if way == Way::Fused { fused::bias_gelu } else { plain::bias_gelu };
                 Ok(vec![bias_gelu(&inputs[0], &inputs[1])?])
+            },
+        },
+        Case {
+            name: "bias_leaky",
+            parts: 1,
+            weights: &[1],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![width]],
+            compute: |inputs, _, way| {
+                let bias_leaky = if way == Way::Fused { fused::bias_leaky } else { plain::bias_leaky };
+                Ok(vec![bias_leaky(&inputs[0], &inputs[1], 0.1)?])
+            },
+        },
+        // The distance times a row of its own, so that it has as many columns as a benchmark wants.
+        Case {
+            name: "bias_leaky_matched",
+            parts: 2,
+            weights: &[1],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![width], vec![rows, width]],
+            compute: |inputs, _, way| {
+                let matched = if way == Way::Fused { fused::bias_leaky_matched } else { plain::bias_leaky_matched };
+                let [made, distance] = matched(&inputs[0], &inputs[1], 0.1, &inputs[2].f_detach()?)?;
+                let spread = inputs[2].f_mul(&distance.f_to_kind(inputs[2].kind())?)?;
+                Ok(vec![made, spread])
             },
         },
     ]
