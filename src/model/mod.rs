@@ -303,7 +303,7 @@ impl Voice {
 }
 
 /// A number whose gradient by `output` is `gradient`.
-fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
+pub(crate) fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
     (output * gradient).sum(Kind::Float)
 }
 

@@ -4,9 +4,11 @@
 use super::discriminators::{DiscriminatorOutput, Discriminators};
 use super::generator::Vocoder;
 use super::loss::{self, MelDistance};
+use crate::model::along;
 use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
+use torchx::gradients;
 
 /// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
@@ -15,11 +17,18 @@ const BATCH_SHARE: i64 = 2;
 pub struct AdversarialStep {
     pub generator: Vocoder,
     pub(super) discriminators: Discriminators,
-    /// The discriminators' weights, frozen during the generator's step.
     discriminator_weights: Vec<Tensor>,
     mel_distance: MelDistance,
     mel_weight: f64,
     segment_frames: i64,
+}
+
+/// What the discriminators say about real and generated waves.
+pub(super) struct Judged {
+    real: Vec<DiscriminatorOutput>,
+    generated: Vec<DiscriminatorOutput>,
+    /// The generated waves as they saw them: a leaf, so that their gradients end here.
+    seen: Tensor,
 }
 
 /// Stretches of a batch, drawn at random.
@@ -55,51 +64,44 @@ impl AdversarialStep {
     pub fn backward(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
         let segments = Segments::draw(samples, log_mel, self.segment_frames);
         let generated = self.generator.forward(&segments.log_mel);
-        let (real, [on_real, on_generated]) = self.discriminator_step(&segments.waves, &generated.detach(), weight);
-        let [mel, matching, adversarial] = self.generator_step(&segments.waves, &generated, &real, weight);
+        let judged = self.judge(&segments.waves, &generated);
+        let [on_real, on_generated] = self.discriminator_step(&judged, weight);
+        let [mel, matching, adversarial] = self.generator_step(&segments.waves, &generated, judged, weight);
         Tensor::stack(&[mel, matching, adversarial, on_real, on_generated], 0).detach()
     }
 
-    /// Backward pass of the discriminators' loss, whose parts on real and generated speech come back. So do the outputs on
-    /// the real waves: the generator's step needs them, and weights do not change in between.
-    pub(super) fn discriminator_step(
-        &self,
-        waves: &Tensor,
-        generated: &Tensor,
-        weight: &Tensor,
-    ) -> (Vec<DiscriminatorOutput>, [Tensor; 2]) {
-        // One pass over both halves: half the kernels of two.
-        let outputs = self.discriminators.forward(&Tensor::cat(&[waves, generated], 0));
-        let (real, generated): (Vec<_>, Vec<_>) = outputs.iter().map(DiscriminatorOutput::halves).unzip();
-        let losses = loss::discriminator(&real, &generated);
-        ((&losses[0] + &losses[1]) * weight).backward();
-        (real.iter().map(DiscriminatorOutput::detach).collect(), losses)
+    /// One pass of the discriminators serves both steps, for their weights do not change in between.
+    pub(super) fn judge(&self, waves: &Tensor, generated: &Tensor) -> Judged {
+        let real = self.discriminators.forward(waves);
+        let seen = generated.detach().set_requires_grad(true);
+        let outputs = self.discriminators.matched(&seen, &real);
+        Judged { real, generated: outputs, seen }
     }
 
-    /// Backward pass of the generator's loss through frozen discriminators; its parts come back.
+    /// Backward pass of the discriminators' loss, whose parts on real and generated speech come back.
+    pub(super) fn discriminator_step(&self, judged: &Judged, weight: &Tensor) -> [Tensor; 2] {
+        let losses = loss::discriminator(&judged.real, &judged.generated);
+        let loss = (&losses[0] + &losses[1]) * weight;
+        gradients::backward(&loss, &self.discriminator_weights, true).expect("a graph of its own");
+        losses
+    }
+
+    /// Backward pass of the generator's loss, through discriminators that learn nothing from it; its parts come back.
     pub(super) fn generator_step(
         &self,
         waves: &Tensor,
         generated: &Tensor,
-        real: &[DiscriminatorOutput],
+        judged: Judged,
         weight: &Tensor,
     ) -> [Tensor; 3] {
-        self.freeze_discriminators(true);
-        let outputs = self.discriminators.matched(generated, real);
-        let mel = self.mel_distance.between(generated, waves);
-        let (matching, adversarial) = (loss::feature_matching(&outputs), loss::adversarial(&outputs));
+        let (matching, adversarial) = (loss::feature_matching(&judged.generated), loss::adversarial(&judged.generated));
         // Divided by the weight of the mel distance, so that gradients have the usual size whatever it is.
-        let total = &mel + (&matching + &adversarial) / self.mel_weight;
-        (total * weight).backward();
-        self.freeze_discriminators(false);
+        let judgement = (&matching + &adversarial) / self.mel_weight;
+        let by_wave = Tensor::run_backward(&[judgement], &[&judged.seen], false, false);
+        drop(judged);
+        let mel = self.mel_distance.between(generated, waves);
+        ((&mel + along(generated, &by_wave[0])) * weight).backward();
         [mel, matching, adversarial]
-    }
-
-    /// Frozen weights collect no gradients, and the backward pass leaves out their part.
-    fn freeze_discriminators(&self, frozen: bool) {
-        for weight in &self.discriminator_weights {
-            let _ = weight.set_requires_grad(!frozen);
-        }
     }
 
     /// Mel distance of a whole batch, for validation: nothing is drawn, and there is no gradient.

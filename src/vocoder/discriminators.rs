@@ -35,26 +35,6 @@ pub struct DiscriminatorOutput {
     pub distances: Vec<Tensor>,
 }
 
-impl DiscriminatorOutput {
-    /// Outputs for the first and the second half of the batch.
-    pub fn halves(&self) -> (Self, Self) {
-        let (first, second) = self.features.iter().map(halves).unzip();
-        let logits = halves(&self.logits);
-        let output = |logits, features| Self { logits, features, distances: vec![] };
-        (output(logits.0, first), output(logits.1, second))
-    }
-
-    pub fn detach(&self) -> Self {
-        let detach = |tensors: &[Tensor]| tensors.iter().map(Tensor::detach).collect();
-        Self { logits: self.logits.detach(), features: detach(&self.features), distances: detach(&self.distances) }
-    }
-}
-
-fn halves(tensor: &Tensor) -> (Tensor, Tensor) {
-    let half = tensor.size()[0] / 2;
-    (tensor.narrow(0, 0, half), tensor.narrow(0, half, half))
-}
-
 /// Convolutions with leaky rectifiers between them; the last gives the logits.
 struct Stack {
     layers: Vec<Conv>,

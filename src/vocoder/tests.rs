@@ -82,14 +82,14 @@ fn neither_step_changes_the_gradients_of_the_other() {
     let (samples, log_mel) = signal(&config);
     let waves = samples.view([1, -1]);
     let generated = adversarial.generator.forward(&log_mel.unsqueeze(0));
-    let (real, _) = adversarial.discriminator_step(&waves, &generated.detach(), &weight(1.0));
+    let judged = adversarial.judge(&waves, &generated);
+    let _ = adversarial.discriminator_step(&judged, &weight(1.0));
     assert!(named_parameters(&generator).iter().all(|(_, tensor)| !tensor.grad().defined()));
     let before = gradients(&discriminators);
-    let _ = adversarial.generator_step(&waves, &generated, &real, &weight(1.0));
+    let _ = adversarial.generator_step(&waves, &generated, judged, &weight(1.0));
     for ((name, before), (_, after)) in before.iter().zip(gradients(&discriminators)) {
         assert_eq!(before, &after, "{name} learned from the generator's loss");
     }
-    assert!(named_parameters(&discriminators).iter().all(|(_, tensor)| tensor.requires_grad()));
 }
 
 #[test]

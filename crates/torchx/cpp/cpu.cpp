@@ -18,6 +18,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
@@ -79,6 +80,12 @@ char* torchx_copy_async(const Tensor* dst, const Tensor* src) {
 
 char* torchx_pin(const Tensor* source, Tensor** pinned) {
   return guarded([&] { *pinned = new Tensor(source->pin_memory()); });
+}
+
+char* torchx_backward(const Tensor* loss, const Tensor* const* params, size_t count, bool keep_graph) {
+  return guarded([&] {
+    torch::autograd::backward({*loss}, {}, keep_graph, /*create_graph=*/false, list(params, count));
+  });
 }
 
 char* torchx_zero_grad(const Tensor* const* params, size_t count) {

@@ -26,6 +26,12 @@ unsafe extern "C" {
     pub(crate) fn torchx_copy_async(dst: *const RawTensor, src: *const RawTensor) -> Message;
     pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
     pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
+    pub(crate) fn torchx_backward(
+        loss: *const RawTensor,
+        params: *const *const RawTensor,
+        count: usize,
+        keep_graph: bool,
+    ) -> Message;
     pub(crate) fn torchx_drop_grad(params: *const *const RawTensor, count: usize) -> Message;
     pub(crate) fn torchx_narrow(
         params: *const *const RawTensor,

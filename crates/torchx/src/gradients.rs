@@ -1,9 +1,18 @@
-//! All gradients as one flat tensor, for a collective: one long message instead of hundreds of short ones.
+//! Gradients of some parameters alone; and all of them as one flat tensor, for a collective: one long message instead of
+//! hundreds of short ones.
 
 use tch::Tensor;
 
 use crate::error::Error;
-use crate::ffi::{check, raw, raws, torchx_gather_grad, torchx_grad_len, torchx_scatter_grad};
+use crate::ffi::{check, raw, raws, torchx_backward, torchx_gather_grad, torchx_grad_len, torchx_scatter_grad};
+
+/// Adds the gradients of `loss` to those of these parameters, and computes no others. `keep_graph`: another loss of the
+/// same graph follows.
+pub fn backward(loss: &Tensor, params: &[Tensor], keep_graph: bool) -> Result<(), Error> {
+    let params = raws(params);
+    // SAFETY: live tensors and their count.
+    check(unsafe { torchx_backward(raw(loss), params.as_ptr(), params.len(), keep_graph) })
+}
 
 /// Length of a tensor that holds the gradients of these parameters; those without one are left out, here and below.
 pub fn len(params: &[&Tensor]) -> i64 {
@@ -32,6 +41,16 @@ mod tests {
     use super::*;
     use tch::Kind;
     use tch::kind::FLOAT_CPU;
+
+    #[test]
+    fn two_losses_of_one_graph_reach_their_own_parameters() {
+        let [a, b] = [2.0, 3.0].map(|value: f32| Tensor::from(value).set_requires_grad(true));
+        let product = &a * &b;
+        backward(&(&product * 5.0), &[a.shallow_clone()], true).unwrap();
+        assert!(!b.grad().defined());
+        backward(&(&product * 7.0), &[b.shallow_clone()], false).unwrap();
+        assert_eq!((a.grad().double_value(&[]), b.grad().double_value(&[])), (15.0, 14.0));
+    }
 
     #[test]
     fn gradients_come_back_from_one_tensor() {
