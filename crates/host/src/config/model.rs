@@ -61,6 +61,9 @@ section! {
         vocoder_dim: i64 = by_size(given, [256, 384, 384, 512]), in 8..=8_192;
         /// layers of the vocoder
         vocoder_layers: i64 = by_size(given, [6, 8, 8, 8]), in 1..=128;
+        /// channels of the widest layers of the discriminators that a vocoder's training folds the waveform for: more is a
+        /// stricter judge, and slower
+        discriminator_dim: i64 = 256, in 32..=8_192;
         /// share of activations dropped while training; null: by hours of speech, speakers and start
         dropout: Option<f64>, in 0.0..1.0;
         /// share of utterances whose decoder gets neither text nor context; guidance compares with it
