@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -268,9 +269,9 @@ struct BiasLeaky : Function<BiasLeaky> {
   static void* at_start_if(const Tensor& tensor) { return tensor.defined() ? at_start(tensor) : nullptr; }
 
   static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
-                               const Tensor& any_target, double slope, const Program* program) {
+                               const std::optional<Tensor>& any_target, double slope, const Program* program) {
     auto x = dense(any_x), bias = dense(any_bias), out = at::empty_like(x);
-    Tensor target = any_target.defined() ? dense(any_target) : Tensor(), partial;
+    Tensor target = any_target ? dense(*any_target) : Tensor(), partial;
     auto blocks = shares(vectors(x), THREADS);
     if (target.defined()) partial = floats(x, {blocks});
     launch(*program, program->forward, {blocks, 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(bias),
@@ -338,7 +339,8 @@ char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bi
 char* torchx_bias_leaky(const Program* program, const Tensor* x, const Tensor* bias, const Tensor* target,
                         double slope, Tensor** outputs) {
   return guarded([&] {
-    auto parts = BiasLeaky::apply(*x, *bias, target ? *target : Tensor(), slope, program);
+    auto wanted = target ? std::optional<Tensor>(*target) : std::nullopt;
+    auto parts = BiasLeaky::apply(*x, *bias, wanted, slope, program);
     for (size_t i = 0; i < parts.size(); ++i) outputs[i] = new Tensor(parts[i]);
   });
 }
