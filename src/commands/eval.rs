@@ -2,7 +2,7 @@
 
 use super::speaking::{ChosenVoice, options};
 use super::stop_flag;
-use crate::synth::Synthesizer;
+use crate::synth::{Options, Synthesizer};
 use crate::tools::eval::likeness::{self, LEAST_SPEAKERS};
 use crate::tools::eval::{
     self, Case, Column, EvaluatedClip, EvaluatedPart, Evaluation, EvaluationFolder, EvaluationOptions, EvaluationPart,
@@ -94,7 +94,8 @@ fn speak(
             say(format!("note: no {}: there is no other recording of any speaker", part.name()));
             continue;
         }
-        let manner = part.mode(options(&args.flow));
+        // As loud as the recordings that it is held against.
+        let manner = part.mode(Options { loudness: None, ..options(&args.flow) });
         let settings = SpeechSettings::of(&chosen.checkpoint, chosen.vocoder.as_deref(), chosen.device, manner)?;
         let place = if args.parts { args.output.join(part.name()) } else { args.output.clone() };
         let (mut folder, mut failures) = (EvaluationFolder::open(&place, &settings)?, Vec::new());

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use host::audio::AudioFormat;
-use host::config::speaking::{GUIDANCE, SPEED, TEMPERATURE};
+use host::config::speaking::{DEFAULT_LOUDNESS, GUIDANCE, LOUDNESS, SPEED, TEMPERATURE};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -52,6 +52,7 @@ struct SpeechRequest {
     steps: Option<usize>,
     temperature: Option<f64>,
     guidance: Option<f64>,
+    loudness: Option<f64>,
 }
 
 /// OpenAI names its own voices by text and those that users made by an object.
@@ -155,7 +156,9 @@ impl SpeechRequest {
             ..usual.sampling
         };
         let speed = within("speed", self.speed, usual.speed, SPEED)?;
-        Ok(Options { sampling, speed, seed: self.seed.map_or(usual.seed, u64::from), early })
+        let loudness = within("loudness", self.loudness, DEFAULT_LOUDNESS, LOUDNESS)?;
+        let seed = self.seed.map_or(usual.seed, u64::from);
+        Ok(Options { sampling, speed, loudness: Some(loudness), seed, early })
     }
 }
 

@@ -22,7 +22,9 @@ use anyhow::{Result, ensure};
 use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
-use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};
+use host::config::speaking::{
+    DEFAULT_GUIDANCE, DEFAULT_LOUDNESS, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE,
+};
 use host::error::hinted;
 use host::text::{Tokenizer, normalize};
 use limiter::Limiter;
@@ -41,6 +43,8 @@ const UNTRAINED_PROMPT: i64 = 430;
 pub struct Options {
     pub sampling: Sampling,
     pub speed: f64,
+    /// LUFS; without it, that of the recordings as they were trained on.
+    pub loudness: Option<f64>,
     /// Seed of the noise: with one seed, a text is always spoken alike.
     pub seed: u64,
     /// Whether to begin with the first clause alone, so that sound comes soon; otherwise sentences are whole.
@@ -51,7 +55,7 @@ impl Default for Options {
     fn default() -> Self {
         let (steps, temperature, guidance) = (DEFAULT_STEPS, DEFAULT_TEMPERATURE, DEFAULT_GUIDANCE);
         let sampling = Sampling { steps, temperature, guidance, speaker_guidance: DEFAULT_SPEAKER_GUIDANCE };
-        Options { sampling, speed: 1.0, seed: 0, early: false }
+        Options { sampling, speed: 1.0, loudness: Some(DEFAULT_LOUDNESS), seed: 0, early: false }
     }
 }
 
@@ -200,6 +204,13 @@ impl Synthesizer {
     fn must_clone(&self) -> Result<()> {
         ensure!(self.clones(), "this voice was trained without `context_share`, so it takes no other's sound");
         Ok(())
+    }
+
+    /// From the loudness that the voice was trained at to a wanted one. Where recordings were left as loud as they were, so
+    /// is the voice.
+    fn gain(&self, wanted: Option<f64>) -> f32 {
+        let by_db = wanted.zip(self.config.data.loudness()).map_or(0.0, |(wanted, trained)| wanted - trained);
+        10f64.powf(by_db / 20.0) as f32
     }
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.

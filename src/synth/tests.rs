@@ -69,6 +69,21 @@ fn a_request_sounds_the_same_alone_and_among_others() {
 }
 
 #[test]
+fn loudness_is_a_gain_from_that_of_the_training() {
+    let mut synthesizer = synthesizer(Device::Cpu);
+    let mut speak = |loudness, normalize_audio| {
+        synthesizer.config.data.normalize_audio = normalize_audio;
+        let options = Options { loudness, ..Options::default() };
+        synthesizer.speak(&Request { text: "Hello.".into(), options, ..Request::default() }).unwrap().samples
+    };
+    let trained = speak(None, true);
+    let halved: Vec<f32> = trained.iter().map(|sample| sample / 2.0).collect();
+    let lower = Config::default().data.loudness().unwrap() - 20.0 * 2f64.log10();
+    assert!(difference(&speak(Some(lower), true), &halved) < 1e-6);
+    assert!(difference(&speak(Some(lower), false), &trained) < 1e-6, "nobody knows how loud it was");
+}
+
+#[test]
 fn room_to_spare_changes_nothing() {
     let mut synthesizer = synthesizer(Device::Cpu);
     let exact = together(&synthesizer, &mixed());

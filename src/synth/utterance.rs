@@ -31,6 +31,7 @@ pub struct Utterance {
     /// Clauses so far.
     clauses: u64,
     join: Join,
+    gain: f32,
     limiter: Limiter,
     rate_hz: u32,
     samples: u64,
@@ -59,6 +60,7 @@ impl Utterance {
             next: None,
             clauses: 0,
             join: Join::new(rate_hz, options.speed),
+            gain: synthesizer.gain(options.loudness),
             limiter: Limiter::new(rate_hz),
             rate_hz,
             samples: 0,
@@ -115,6 +117,7 @@ impl Utterance {
         if self.is_done() {
             self.join.finish(&mut joined);
         }
+        joined.iter_mut().for_each(|sample| *sample *= self.gain);
         self.limiter.push(&joined, &mut out);
         if self.is_done() {
             self.limiter.finish(&mut out);

@@ -262,6 +262,7 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("reference", "", "--reference nowhere.wav", Fails("nowhere.wav")),
             ("voice", "", "--voice nowhere", Fails("nowhere")),
             ("speed", "", "--speed 2", Sound),
+            ("loudness", "", "--loudness -30", Sound),
             ("temperature", "", "--temperature 0", Sound),
             ("guidance", "", "--guidance 3", Sound),
             ("speaker-guidance", "", "--speaker-guidance 3", Sound),

@@ -2,7 +2,7 @@
 
 use crate::flags::{FlowFlags, VoiceFlags, within};
 use host::audio::AudioFormat;
-use host::config::speaking::SPEED;
+use host::config::speaking::{DEFAULT_LOUDNESS, LOUDNESS, SPEED};
 use std::path::PathBuf;
 
 /// Speak a text with a trained voice.
@@ -49,6 +49,9 @@ pub struct Args {
     /// Above 1 is faster
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = within(SPEED))]
     pub speed: f64,
+    /// Loudness of speech, LUFS after EBU R128, if the voice's recordings were brought to one
+    #[arg(long, value_name = "LUFS", default_value_t = DEFAULT_LOUDNESS, allow_negative_numbers = true, value_parser = within(LOUDNESS))]
+    pub loudness: f64,
     #[command(flatten)]
     pub flow: FlowFlags,
     /// Print what was made as JSON

@@ -32,7 +32,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn options(args: &Args) -> Options {
-    Options { speed: args.speed, early: args.stream, ..speaking::options(&args.flow) }
+    let loudness = Some(args.loudness);
+    Options { speed: args.speed, loudness, early: args.stream, ..speaking::options(&args.flow) }
 }
 
 fn given_text(args: &Args) -> Result<String> {

@@ -10,7 +10,11 @@ pub const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
 pub const GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
 /// Pull of the flow towards the speaker alone; 0 is none.
 pub const SPEAKER_GUIDANCE: RangeInclusive<f64> = 0.0..=10.0;
+/// Loudness of speech, LUFS after EBU R128.
+pub const LOUDNESS: RangeInclusive<f64> = -40.0..=-5.0;
 
+/// What EBU R128 asks programmes to have.
+pub const DEFAULT_LOUDNESS: f64 = -23.0;
 /// Steps along the flow.
 pub const DEFAULT_STEPS: usize = 10;
 pub const DEFAULT_TEMPERATURE: f64 = 0.667;
