@@ -55,6 +55,14 @@ fn a_training_of_its_size_begins_with_it() {
     let fresh = begin(&["--from-scratch", "--checkpoint-dir", "fresh"]);
     assert!(!fresh.contains("bundled"), "{fresh}");
     assert!(bench.weights("tuned/step-00000001") != bench.weights("fresh/step-00000001"));
+    // "Go on with the same command and --resume": what said how to begin is no obstacle.
+    for begun in [&["--from-scratch"][..], &["--init-from", "tuned"]] {
+        let again = ["--steps", "2", "--checkpoint-dir", "fresh", "--resume"];
+        let train = ["train", "--train-data", "corpus", "--device", "cpu", "--batch-size", "2"];
+        let output = bench.run(&[&train[..], begun, &again].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    assert!(bench.path("fresh/step-00000002").exists());
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub struct Args {
     /// Where checkpoints go
     #[arg(long, value_name = "DIR")]
     pub checkpoint_dir: Option<PathBuf>,
-    /// Go on from the newest checkpoint
-    #[arg(long, conflicts_with_all = ["reset_training", "init_from"])]
+    /// Go on from the newest checkpoint; where there is none, start
+    #[arg(long, conflicts_with = "reset_training")]
     pub resume: bool,
     /// Start over; earlier checkpoints are moved aside, not deleted
     #[arg(long)]
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub init_from: Option<PathBuf>,
     /// Start with random weights, though the bundled voice would fit
-    #[arg(long, conflicts_with_all = ["init_from", "resume"])]
+    #[arg(long, conflicts_with = "init_from")]
     pub from_scratch: bool,
 
     /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
