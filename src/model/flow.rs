@@ -1,5 +1,6 @@
 //! Conditional flow matching along straight paths (Lipman et al. 2023), and the sampler that follows the learned field.
 
+use std::f64::consts::FRAC_PI_2;
 use tch::{Kind, Tensor};
 
 /// Width of the path's end: what keeps the target finite where noise and speech meet (Matcha-TTS, eq. 2).
@@ -12,10 +13,41 @@ pub fn path(noise: &Tensor, speech: &Tensor, time: &Tensor) -> (Tensor, Tensor) 
     (point, speech - noise * (1.0 - SIGMA_MIN))
 }
 
-/// Follows `velocity` from noise at time 0 to speech at time 1 in equal Euler steps.
+/// One step along the flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    pub time: f64,
+    pub width: f64,
+    /// How far the velocity goes on as it changed since the step before.
+    pub lean: f64,
+}
+
+/// How far from even the steps are: more of them early, where the field turns most (sway sampling, F5-TTS, Chen et al. 2024).
+const SWAY: f64 = -0.6;
+/// Share of what the two-step Adams-Bashforth method adds. All of it is second order and overshoots where steps are few.
+const MULTISTEP: f64 = 0.5;
+
+/// The steps from time 0 to time 1. Six of them come as near to the exact path as ten even Euler steps: docs/results.md.
+pub fn schedule(steps: usize) -> Vec<Step> {
+    let time = |step: usize| {
+        let even = step as f64 / steps as f64;
+        even + SWAY * ((FRAC_PI_2 * even).cos() - 1.0 + even)
+    };
+    let width = |step: usize| time(step + 1) - time(step);
+    let lean = |step: usize| if step == 0 { 0.0 } else { MULTISTEP * width(step) / (2.0 * width(step - 1)) };
+    (0..steps).map(|step| Step { time: time(step), width: width(step), lean: lean(step) }).collect()
+}
+
+/// Follows `velocity` from noise at time 0 to speech at time 1.
 pub fn sample(noise: Tensor, steps: usize, velocity: impl Fn(&Tensor, f64) -> Tensor) -> Tensor {
-    let width = 1.0 / steps as f64;
-    (0..steps).fold(noise, |x, step| &x + velocity(&x, step as f64 * width) * width)
+    let (mut x, mut before) = (noise, None::<Tensor>);
+    for Step { time, width, lean } in schedule(steps) {
+        let now = velocity(&x, time);
+        let change = before.map(|before| (&now - before) * lean);
+        x = x + change.map_or_else(|| now.shallow_clone(), |change| &now + change) * width;
+        before = Some(now);
+    }
+    x
 }
 
 /// One time for each utterance, spread evenly over the unit interval and shifted by one draw: every batch sees early,
@@ -51,9 +83,25 @@ mod tests {
             let gain = (t * s * s - (1.0 - t)) / ((1.0 - t).powi(2) + (t * s).powi(2));
             (x - t * m) * gain + m
         };
-        let speech = sample(noise.copy(), 2000, field);
-        let error = f64::try_from((speech - (noise * s + m)).abs().max()).unwrap();
-        assert!(error < 2e-3, "{error}");
+        let error = |speech: Tensor| f64::try_from((speech - (&noise * s + m)).abs().max()).unwrap();
+        let exact = error(sample(noise.copy(), 2000, field));
+        assert!(exact < 2e-3, "{exact}");
+        let euler = (0..6).fold(noise.copy(), |x, step| &x + field(&x, f64::from(step) / 6.0) / 6.0);
+        let (ours, euler) = (error(sample(noise.copy(), 6, field)), error(euler));
+        assert!(ours < euler, "six steps are off by {ours:.3}, six even Euler steps by {euler:.3}");
+    }
+
+    #[test]
+    fn steps_lead_from_noise_to_speech() {
+        for steps in [1, 2, 6, 100] {
+            let schedule = schedule(steps);
+            let mut time = 0.0;
+            for step in &schedule {
+                assert!((step.time - time).abs() < 1e-12 && step.width > 0.0, "{step:?}");
+                time += step.width;
+            }
+            assert!((time - 1.0).abs() < 1e-12 && schedule.len() == steps && schedule[0].lean == 0.0);
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Losses {
 /// How speech is drawn from the flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// Euler steps.
+    /// Steps along the flow.
     pub steps: usize,
     /// Scale of the starting noise: lower is flatter and safer.
     pub temperature: f64,
@@ -235,7 +235,7 @@ impl Voice {
     }
 
     /// Mel frames (normalised) from content along the frames (`[frames, decoder_dim]`), following the flow from `noise`
-    /// (`[frames, n_mels]`, f32) in so many Euler steps.
+    /// (`[frames, n_mels]`, f32) in so many steps.
     pub fn decode(&self, content: &Tensor, noise: &Tensor, steps: usize, branches: &Branches) -> Tensor {
         let rows = &branches.rows;
         let halved = half(rows);

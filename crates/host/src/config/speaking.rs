@@ -16,7 +16,7 @@ pub const LOUDNESS: RangeInclusive<f64> = -40.0..=-5.0;
 /// What EBU R128 asks programmes to have.
 pub const DEFAULT_LOUDNESS: f64 = -23.0;
 /// Steps along the flow.
-pub const DEFAULT_STEPS: usize = 10;
+pub const DEFAULT_STEPS: usize = 6;
 pub const DEFAULT_TEMPERATURE: f64 = 0.667;
 /// It takes a tenth to a quarter of the wrong words away for twice the work: docs/results.md.
 pub const DEFAULT_GUIDANCE: f64 = 2.0;
