@@ -8,15 +8,18 @@ mod ids;
 mod reference;
 mod regulator;
 mod speakers;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod weights;
 
 pub use files::Files;
-pub use verify::{Difference, verify};
+pub use verify::{Verified, verify};
 pub use weights::write_weights;
 
 use crate::checkpoint::voice::{self, Geometry, Prompt, VoiceFile};
 use crate::checkpoint::{Checkpoint, RunKind};
+use crate::feed::MelStats;
 use crate::model::graph::{GraphWriter, Precision};
 use crate::model::{Sampling, Voice};
 use crate::synth::{FADE_S, VocoderBackend};
@@ -48,11 +51,19 @@ pub struct ExportedVoice {
     store: VarStore,
     vocoder: Vocoder,
     vocoder_store: VarStore,
-    checkpoint: Checkpoint,
+    config: Config,
+    stats: MelStats,
     map: PhonemeMap,
     language: String,
     /// Whose voices the file has, by name; one without a prompt where the voice does not clone.
     speakers: Vec<(String, Option<Prompt>)>,
+}
+
+/// A graph as it is written.
+pub struct ExportedGraph {
+    pub bytes: Vec<u8>,
+    /// Weights that it keeps in half precision.
+    halved: Vec<Tensor>,
 }
 
 /// Name of the checkpoint's own voice.
@@ -76,11 +87,12 @@ impl ExportedVoice {
         };
         let speakers = voices.iter().map(|(name, file)| Ok((name.clone(), prompt(&checkpoint, name, *file)?)));
         let speakers = speakers.collect::<Result<_>>()?;
-        Ok(ExportedVoice { voice, store, vocoder, vocoder_store, checkpoint, map, language, speakers })
+        let (config, stats) = (checkpoint.config, checkpoint.state.mel_stats);
+        Ok(ExportedVoice { voice, store, vocoder, vocoder_store, config, stats, map, language, speakers })
     }
 
     pub fn config(&self) -> &Config {
-        &self.checkpoint.config
+        &self.config
     }
 
     pub fn language(&self) -> &str {
@@ -93,8 +105,8 @@ impl ExportedVoice {
         count(&self.store) + count(&self.vocoder_store)
     }
 
-    /// The bytes of a file. `with_mel`: whether it also puts out the mel frames, to be looked at.
-    pub fn graph(&self, options: &Options, with_mel: bool) -> Result<Vec<u8>> {
+    /// `with_mel`: whether it also puts out the mel frames, to be looked at.
+    pub fn graph(&self, options: &Options, with_mel: bool) -> Result<ExportedGraph> {
         ensure!(
             !options.reference_encoder || self.voice.clones(),
             "this voice was trained without `context_share`, so it takes no other's sound"
@@ -103,7 +115,7 @@ impl ExportedVoice {
         crate::catch(|| tch::no_grad(|| self.graph_or_panic(options, with_mel)))?
     }
 
-    fn graph_or_panic(&self, options: &Options, with_mel: bool) -> Result<Vec<u8>> {
+    fn graph_or_panic(&self, options: &Options, with_mel: bool) -> Result<ExportedGraph> {
         let Config { model, data, .. } = self.config();
         let vocoder = named_parameters(&self.vocoder_store).into_iter();
         let mut weights = named_parameters(&self.store);
@@ -133,10 +145,7 @@ impl ExportedVoice {
         let noise = g.op("RandomNormalLike", &[&zeros], vec![]);
         let noise = g.mul(&noise, &noise_scale);
         let mel = self.voice.graph_decode(&content, &noise, options.sampling.steps, &branches, &mut g);
-        let stats = self.checkpoint.state.mel_stats;
-        let (deviation, mean) = (g.float(stats.std), g.float(stats.mean));
-        let log_mel = g.mul(&mel, &deviation);
-        let log_mel = g.add(&log_mel, &mean);
+        let log_mel = self.stats.graph_restore(&mel, &mut g);
         let wave = self.vocoder.graph(&log_mel, &mut g);
         let fade = (FADE_S * f64::from(data.sample_rate)) as i64;
         let wave = regulator::faded(&wave, fade, &mut g);
@@ -150,7 +159,8 @@ impl ExportedVoice {
         if with_mel {
             outputs.push(Port::new(&g.name(&mel, "mel"), Kind::F32, ["frames".into(), model.n_mels.into()]));
         }
-        Ok(g.finish()?.finish("voice", inputs, outputs, &self.metadata()))
+        let (graph, halved) = g.finish()?;
+        Ok(ExportedGraph { bytes: graph.finish("voice", inputs, outputs, &self.metadata()), halved })
     }
 
     /// What sherpa-onnx looks for.

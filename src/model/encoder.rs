@@ -92,7 +92,7 @@ impl Encoder {
         let scale = (embedding.size()[1] as f64).sqrt();
         let spoken = embedding * scale + languages.get(language) * scale;
         g.folded(languages);
-        let table = g.table(embedding, &spoken);
+        let table = g.weight_of(embedding, &spoken);
         let mut x = g.gather(&table, tokens);
         for (conv, norm) in prenet {
             let local = conv.graph(&x, g);

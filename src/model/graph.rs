@@ -37,6 +37,7 @@ pub struct GraphWriter {
     unused: BTreeSet<String>,
     /// Weights that are in the graph.
     there: HashMap<String, Value>,
+    halved: Vec<Tensor>,
 }
 
 impl Deref for GraphWriter {
@@ -59,18 +60,18 @@ impl GraphWriter {
         let names: HashMap<usize, String> =
             weights.iter().map(|(name, weight)| (weight.data_ptr() as usize, name.clone())).collect();
         let unused = names.values().cloned().collect();
-        GraphWriter { graph: Graph::default(), precision, names, unused, there: HashMap::new() }
+        GraphWriter { graph: Graph::default(), precision, names, unused, there: HashMap::new(), halved: Vec::new() }
     }
 
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
-    /// The graph, if it uses every weight.
-    pub fn finish(self) -> Result<Graph> {
+    /// The graph, if it uses every weight; and the weights of which it keeps halves.
+    pub fn finish(self) -> Result<(Graph, Vec<Tensor>)> {
         let unused: Vec<String> = self.unused.into_iter().collect();
         ensure!(unused.is_empty(), "the graph leaves out weights of the network: {}", unused.join(", "));
-        Ok(self.graph)
+        Ok((self.graph, self.halved))
     }
 
     /// Says that what a weight does was computed beforehand.
@@ -91,13 +92,6 @@ impl GraphWriter {
         self.once(name, |g, name| g.kept(name, Precision::Full, made))
     }
 
-    /// What was made of a weight, no more than halved.
-    pub fn table(&mut self, weight: &Tensor, made: &Tensor) -> Value {
-        let name = self.folded(weight);
-        let precision = self.precision.exact();
-        self.once(name, |g, name| g.kept(name, precision, made))
-    }
-
     /// Values that are no weights.
     pub fn values(&mut self, name: &str, values: &Tensor) -> Value {
         self.kept(name, Precision::Full, values)
@@ -115,7 +109,10 @@ impl GraphWriter {
         if precision == Precision::Int8 {
             return self.product_of_bytes(x, name, &columns);
         }
-        let kept = self.once(name, |g, name| g.kept(name, precision, &columns));
+        let kept = self.once(name, |g, name| {
+            g.halved.extend((precision == Precision::Half).then(|| weight.shallow_clone()));
+            g.kept(name, precision, &columns)
+        });
         self.op("MatMul", &[x, &kept], vec![])
     }
 

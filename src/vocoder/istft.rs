@@ -48,22 +48,12 @@ impl Istft {
         let Istft { window, imaginary: inner, hop_samples } = self;
         let n_fft = window.size()[0];
         let bins = n_fft / 2 + 1;
-        let turn = |of: fn(f64) -> f64| -> Vec<f32> {
-            let angle = |i: i64| std::f64::consts::TAU * i as f64 / n_fft as f64;
-            (0..n_fft).map(|i| of(angle(i)) as f32).collect()
-        };
-        let (bin, sample, period) = (g.ints(&[bins]), g.ints(&[n_fft]), g.int(n_fft));
-        let (bin, sample) = (g.range(&bin), g.range(&sample));
-        let bin = g.unsqueeze(&bin, 1);
-        let place = g.mul(&bin, &sample);
-        let place = g.op("Mod", &[&place, &period], vec![]);
         let windowed = g.values("istft.window", &(window / n_fft as f64));
         // Both sides of the spectrum, but for the two bins in its middle.
-        let sides =
-            [("istft.real", turn(f64::cos), inner + 1.0), ("istft.imaginary", turn(|angle| -angle.sin()), inner * 2.0)];
-        let halves = sides.map(|(name, table, share)| {
-            let (table, share) = (g.floats(&[n_fft as usize], &table), g.values(name, &share.unsqueeze(1)));
-            let wave = g.gather(&table, &place);
+        let sides: [(_, fn(f64) -> f64, _); 2] =
+            [("istft.real", f64::cos, inner + 1.0), ("istft.imaginary", |angle| -angle.sin(), inner * 2.0)];
+        let halves = sides.map(|(name, of, share)| {
+            let (wave, share) = (g.fourier(bins, n_fft, of), g.values(name, &share.unsqueeze(1)));
             let wave = g.mul(&wave, &share);
             g.mul(&wave, &windowed)
         });

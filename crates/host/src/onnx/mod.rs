@@ -320,6 +320,20 @@ impl Graph {
         self.op("Expand", &[&zero, shape], vec![])
     }
 
+    /// A function of the angle of every bin at every sample of a transform: `[bins, n_fft]`. Depends on constants alone, so
+    /// that readers compute it once, and it takes no room in the file.
+    pub fn fourier(&mut self, bins: i64, n_fft: i64, of: fn(f64) -> f64) -> Value {
+        let angle = |i: i64| std::f64::consts::TAU * i as f64 / n_fft as f64;
+        let table: Vec<f32> = (0..n_fft).map(|i| of(angle(i)) as f32).collect();
+        let (bin, sample, period) = (self.ints(&[bins]), self.ints(&[n_fft]), self.int(n_fft));
+        let (bin, sample) = (self.range(&bin), self.range(&sample));
+        let bin = self.unsqueeze(&bin, 1);
+        let place = self.mul(&bin, &sample);
+        let place = self.op("Mod", &[&place, &period], vec![]);
+        let table = self.floats(&[n_fft as usize], &table);
+        self.gather(&table, &place)
+    }
+
     /// Sums along an axis, which goes.
     pub fn sum(&mut self, x: &Value, axis: i64) -> Value {
         let axes = self.ints(&[axis]);
