@@ -41,6 +41,7 @@ fn small() -> Config {
 
 /// With speakers whose references have so many frames; several make a mix.
 fn untrained(config: Config, speakers: &[&[i64]]) -> ExportedVoice {
+    tch::set_num_threads(1); // tests run side by side
     tch::manual_seed(7);
     let tokenizer = tokenizer();
     let (store, vocoder_store) = (VarStore::new(Device::Cpu), VarStore::new(Device::Cpu));

@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tch::{Device, Kind, Tensor};
 
 const SCRIPT: &str = include_str!("verify.py");
@@ -204,7 +205,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("myxtts-export-{}", std::process::id()));
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("myxtts-export-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).with_context(|| format!("{}: cannot be created", path.display()))?;
         Ok(Scratch(path))
     }

@@ -1,6 +1,6 @@
 """What other programs make of an exported voice. Standard input: {"model", "texts": [{"text", "sid", "wave"}]}, `wave` a file of
-`myxtts synth --temperature 0`, or none. For each text prints {"piper", "sherpa", "samples", "synth"}: seconds' worth of
-samples, and how far (dB) sherpa-onnx and `myxtts synth` are from Piper."""
+`myxtts synth --temperature 0`, or none. For each text prints {"samples", "sentences", "sherpa", "synth"}: what Piper spoke, and how
+far (dB) sherpa-onnx and `myxtts synth` are from that."""
 import json, os, sys, wave
 import numpy as np, onnx, sherpa_onnx
 from piper import PiperVoice, SynthesisConfig
@@ -15,10 +15,11 @@ assert config.validate()
 sherpa = sherpa_onnx.OfflineTts(config)
 
 
-def apart(a, b):
+def apart(a, b, rounded=0.0):
+    """Decibels, less what rounding to a file's 16 bits does."""
     if len(a) != len(b):
         return f"{len(a)} and {len(b)} samples"
-    return 10 * np.log10(max(np.mean((a - b) ** 2), 1e-20) / np.mean(b**2))
+    return float(10 * np.log10(max(np.mean((a - b) ** 2) - rounded, 1e-20) / np.mean(b**2)))
 
 
 for asked in job["texts"]:
@@ -35,5 +36,5 @@ for asked in job["texts"]:
     if asked["wave"]:
         with wave.open(asked["wave"]) as file:
             own = np.frombuffer(file.readframes(file.getnframes()), np.int16).astype(np.float32) / 32768
-        answer["synth"] = apart(own, spoken)
+        answer["synth"] = apart(own, spoken, 1.5 / 12 / 32768**2)
     print(json.dumps(answer))
