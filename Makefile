@@ -1,4 +1,4 @@
-# `make demo` and `make test` set up what is missing; `make bench-frontend` compares with other programs.
+# `make demo` and `make test` set up what is missing; `make bench-frontend` and `bench-export` compare with other programs.
 
 CARGO := cargo
 PROFILE := --release   # one profile for everything: LibTorch's bindings are compiled once
@@ -7,7 +7,7 @@ BIN := target/release/myxtts   # for what computes with tensors it becomes myxtt
 DEMO := demo
 SENTENCE := The old fox sings near the quiet river.
 
-.PHONY: demo test test-host build setup docs gpu-test bench-frontend bench-corpora
+.PHONY: demo test test-host build setup docs gpu-test bench-frontend bench-corpora bench-export
 
 setup:
 	@scripts/setup.sh
@@ -64,3 +64,7 @@ bench-corpora: build
 	$(CARGO) build $(PROFILE) -p myxtts-host --example shards --example corpora
 	@benches/corpora/read.sh
 	@benches/corpora/index.sh target/release/examples/corpora
+
+# Exported voices in onnxruntime on one core, beside a voice of Piper and beside this program; see docs/export.md.
+bench-export: build
+	@benches/export/run.sh

@@ -26,6 +26,7 @@ mod api;
 mod catch;
 mod checkpoint;
 mod commands;
+mod export;
 mod feed;
 mod model;
 mod optimizer;

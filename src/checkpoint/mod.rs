@@ -37,7 +37,7 @@ const AVERAGE: &str = "ema.safetensors";
 const WEIGHT_SUM: &str = "weight_sum";
 pub const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
-const TOKENIZER: &str = "tokenizer.json";
+pub const TOKENIZER: &str = "tokenizer.json";
 const BEST: &str = "best";
 /// What to do about a checkpoint that cannot be read.
 const USE_ANOTHER: &str = "move this checkpoint away, and the one before it is used";

@@ -6,6 +6,7 @@ use host::audio::reference::{self, Reference as PreparedReference};
 use host::audio::{self, Waveform};
 use host::config::Config;
 use host::error::hinted;
+use host::onnx::{Attribute, Graph, Kind as Number, Value};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -117,6 +118,13 @@ impl VoiceFile {
         let features = Geometry::of(config);
         let mel = stretch(&mel.to_device(Device::Cpu), features.frames(MOST_PROMPT_S));
         VoiceFile { references: vec![Reference { mel: halved(&mel), weight: 1.0 }], features }
+    }
+
+    /// `of` in a graph: the frames that it keeps of log-mel frames (`[frames, n_mels]`).
+    pub fn graph(mel: &Value, config: &Config, g: &mut Graph) -> Value {
+        let stretch = graph_stretch(mel, Geometry::of(config).frames(MOST_PROMPT_S) as i64, g);
+        let halved = g.cast(&stretch, Number::F16);
+        g.cast(&halved, Number::F32)
     }
 
     /// Seconds of speech that it holds.
@@ -295,6 +303,50 @@ fn loudest(levels: &[f32], most: usize) -> Range<usize> {
     let tail = start + most - near..start + most;
     let quietest = tail.min_by(|a, b| levels[*a].total_cmp(&levels[*b])).expect("at least one frame");
     start..start + ((quietest + 1 - start) / 2 * 2).max(2)
+}
+
+/// `stretch` in a graph. Where two stretches are as loud but for rounding, it may take the other one.
+fn graph_stretch(mel: &Value, most: i64, g: &mut Graph) -> Value {
+    let along = |axis: i64| vec![("axes", Attribute::Ints(vec![axis])), ("keepdims", Attribute::Int(0))];
+    let place = || vec![("axis", Attribute::Int(0)), ("keepdims", Attribute::Int(1))];
+    let levels = g.op("ReduceMean", &[mel], along(1));
+    let (frames, axis, zero) = (g.len(&levels, 0), g.int(0), g.ints(&[0]));
+    let limit = g.ints(&[most]);
+    let most = g.op("Min", &[&frames, &limit], vec![]);
+    let wide = g.cast(&levels, Number::F64);
+    let sums = g.op("CumSum", &[&wide, &axis], vec![]);
+    let end = g.ints(&[host::onnx::END]);
+    let none = g.double(0.0);
+    let none = g.unsqueeze(&none, 0);
+    let sums = g.concat(&[&none, &sums], 0);
+    let last = g.sub(&frames, &most);
+    let one = g.ints(&[1]);
+    let behind_last = g.add(&last, &one);
+    let (starts, ends) = (g.slice(&sums, &zero, &behind_last, 0), g.slice(&sums, &most, &end, 0));
+    let loudness = g.sub(&ends, &starts);
+    let start = g.op("ArgMax", &[&loudness], place());
+    let stop = g.add(&start, &most);
+
+    // Of a longer recording: up to the quietest frame near the end.
+    let near = g.cast(&most, Number::F64);
+    let share = g.double(CUT_WITHIN);
+    let near = g.mul(&near, &share);
+    let near = g.cast(&near, Number::I64);
+    let near = g.op("Max", &[&near, &one], vec![]);
+    let tail_start = g.sub(&stop, &near);
+    let tail = g.slice(&levels, &tail_start, &stop, 0);
+    let quietest = g.op("ArgMin", &[&tail], place());
+    let cut = g.add(&tail_start, &quietest);
+    let cut = g.add(&cut, &one);
+    let cut = g.sub(&cut, &start);
+    let longer = g.op("Greater", &[&frames, &most], vec![]);
+    let length = g.op("Where", &[&longer, &cut, &frames], vec![]);
+    let two = g.ints(&[2]);
+    let pairs = g.op("Div", &[&length, &two], vec![]);
+    let length = g.mul(&pairs, &two);
+    let length = g.op("Max", &[&length, &two], vec![]);
+    let stop = g.add(&start, &length);
+    g.slice(mel, &start, &stop, 0)
 }
 
 #[cfg(test)]

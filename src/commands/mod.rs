@@ -8,6 +8,7 @@ mod bench_setup;
 mod configure;
 mod diagnose;
 mod eval;
+mod export;
 mod fix;
 mod profile;
 mod ranks;
@@ -39,6 +40,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Synth(args) => synth::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Voice(args) => voice::run(args),
+        Command::Export(args) => export::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),

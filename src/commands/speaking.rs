@@ -5,7 +5,7 @@ use crate::feed::Roles;
 use crate::model::Sampling;
 use crate::synth::{Options, Synthesizer, bundled_vocoder};
 use anyhow::Result;
-use cli::flags::{FlowFlags, VocoderChoice, VoiceFlags};
+use cli::flags::{FlowFlags, SamplingFlags, VocoderChoice, VoiceFlags};
 use host::config::Config;
 use std::path::PathBuf;
 use tch::Device;
@@ -46,7 +46,10 @@ pub fn device(flags: &VoiceFlags) -> Result<Device> {
 }
 
 pub fn options(flags: &FlowFlags) -> Options {
-    let FlowFlags { temperature, guidance, speaker_guidance, steps, seed } = *flags;
-    let sampling = Sampling { steps: steps as usize, temperature, guidance, speaker_guidance };
-    Options { sampling, seed, ..Options::default() }
+    Options { sampling: sampling(&flags.sampling), seed: flags.seed, ..Options::default() }
+}
+
+pub fn sampling(flags: &SamplingFlags) -> Sampling {
+    let SamplingFlags { temperature, guidance, speaker_guidance, steps } = *flags;
+    Sampling { steps: steps as usize, temperature, guidance, speaker_guidance }
 }

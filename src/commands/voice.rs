@@ -127,7 +127,7 @@ fn list(folder: Option<&Path>, json: bool) -> Result<()> {
 }
 
 /// The voice files of a folder, by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let missing = || format!("{}: no such folder", folder.display());
     let entries = fs::read_dir(folder).hint("`myxtts voice make` makes voices").with_context(missing)?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

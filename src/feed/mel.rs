@@ -7,6 +7,7 @@
 use super::batch::Batch;
 use host::audio::mel::filterbank;
 use host::config;
+use host::onnx::{Attribute, Graph, Value};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
@@ -54,6 +55,43 @@ impl MelExtractor {
         magnitude.matmul(&self.filters).clamp_min(FLOOR).log()
     }
 
+    /// `log_mel` in a graph: `[samples]` → `[frames, n_mels]`. The transform is a convolution, whose kernel is computed when
+    /// the file is loaded.
+    pub fn graph(&self, samples: &Value, g: &mut Graph) -> Value {
+        let MelExtractor { window, filters, hop_samples } = self;
+        let (n_fft, bins, n_mels) = (window.size()[0], filters.size()[0], filters.size()[1]);
+        let floats = |tensor: &Tensor| -> Vec<f32> { Vec::try_from(tensor.contiguous().view(-1)).expect("floats") };
+        let window = g.floats(&[n_fft as usize], &floats(window));
+        let kernels = [f64::cos as fn(f64) -> f64, |angle| -angle.sin()].map(|of| {
+            let wave = g.fourier(bins, n_fft, of);
+            g.mul(&wave, &window)
+        });
+        let kernel = g.concat(&[&kernels[0], &kernels[1]], 0);
+        let kernel = g.unsqueeze(&kernel, 1);
+        let wave = g.reshape(samples, &[1, 1, -1]);
+        let half = n_fft / 2;
+        let attributes = vec![
+            ("strides", Attribute::Ints(vec![*hop_samples])),
+            ("kernel_shape", Attribute::Ints(vec![n_fft])),
+            ("pads", Attribute::Ints(vec![half, half])),
+        ];
+        let spectrum = g.op("Conv", &[&wave, &kernel], attributes);
+        let spectrum = g.squeeze(&spectrum, 0);
+        let (zero, samples, hop) = (g.ints(&[0]), g.len(&wave, 2), g.ints(&[*hop_samples]));
+        let frames = g.op("Div", &[&samples, &hop], vec![]);
+        let spectrum = g.slice(&spectrum, &zero, &frames, 1);
+        let squares = g.mul(&spectrum, &spectrum);
+        let parts = g.split(&squares, &[bins, bins], 0);
+        let power = g.add(&parts[0], &parts[1]);
+        let magnitude = g.op("Sqrt", &[&power], vec![]);
+        let magnitude = g.transpose(&magnitude, &[1, 0]);
+        let filters = g.floats(&[bins as usize, n_mels as usize], &floats(filters));
+        let bands = g.op("MatMul", &[&magnitude, &filters], vec![]);
+        let floor = g.float(FLOOR);
+        let bands = g.op("Max", &[&bands, &floor], vec![]);
+        g.op("Log", &[&bands], vec![])
+    }
+
     pub fn device(&self) -> Device {
         self.window.device()
     }
@@ -79,9 +117,23 @@ impl MelStats {
         (log_mel - self.mean) / self.std
     }
 
+    /// The same in a graph.
+    pub fn graph_apply(&self, log_mel: &Value, g: &mut Graph) -> Value {
+        let (mean, std) = (g.float(self.mean), g.float(self.std));
+        let centred = g.sub(log_mel, &mean);
+        g.op("Div", &[&centred, &std], vec![])
+    }
+
     /// Log-mel values from what the model made.
     pub fn restore(&self, normalised: &Tensor) -> Tensor {
         normalised * self.std + self.mean
+    }
+
+    /// The same in a graph.
+    pub fn graph_restore(&self, normalised: &Value, g: &mut Graph) -> Value {
+        let (mean, std) = (g.float(self.mean), g.float(self.std));
+        let spread = g.mul(normalised, &std);
+        g.add(&spread, &mean)
     }
 
     /// Statistics that change no value, for frames that are not to be normalised.

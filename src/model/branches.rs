@@ -2,9 +2,35 @@
 //! conditions of its own. Classifier-free guidance (Ho & Salimans 2022) is a branch without any condition and a negative
 //! weight; a mix of two speakers is a branch for each.
 
+use super::Sampling;
 use super::track::repeat;
 use crate::feed::Packed;
 use tch::{Kind, Tensor};
+
+/// One way to condition the decoder, and how much its velocity counts.
+pub struct Branch {
+    /// The speaker in front: which of those that the prompt is mixed of.
+    pub speaker: Option<usize>,
+    pub content: bool,
+    pub weight: f64,
+}
+
+impl Sampling {
+    /// Each speaker of a prompt, by its share, then what guidance goes away from. Weights add up to 1.
+    pub fn branches(&self, shares: &[f64]) -> Vec<Branch> {
+        let (guidance, speaker) = (self.guidance, if shares.is_empty() { 0.0 } else { self.speaker_guidance });
+        let whole = guidance + speaker;
+        let speakers = shares.iter().enumerate();
+        let mut branches: Vec<Branch> =
+            speakers.map(|(i, share)| Branch { speaker: Some(i), content: true, weight: whole * share }).collect();
+        if shares.is_empty() {
+            branches.push(Branch { speaker: None, content: true, weight: whole });
+        }
+        branches.extend((speaker != 0.0).then_some(Branch { speaker: None, content: true, weight: -speaker }));
+        branches.extend((guidance != 1.0).then_some(Branch { speaker: None, content: false, weight: 1.0 - guidance }));
+        branches
+    }
+}
 
 pub struct Branches {
     /// The axis that the decoder works on. Each branch of each utterance is a segment of it: context frames, then those

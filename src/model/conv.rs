@@ -1,7 +1,9 @@
 //! Convolutions on padded batches, `[batch, channels, time]` or `[batch, channels, time, frequency]`. Weights are f32 and
 //! are cast to the kind of the input.
 
+use super::graph::GraphWriter;
 use super::layers::{FIXED, uniform_by_fan_in};
+use host::onnx::Value;
 use tch::Tensor;
 use tch::nn::{Init, Path};
 use torchx::{fused, narrowed, product};
@@ -80,6 +82,21 @@ impl Conv {
         let more = missing(self.width());
         let weight = if more > 0 { weight.constant_pad_nd([0, 0, 0, 0, 0, 0, 0, more]) } else { weight };
         self.convolve(&laid(&in_two(x)), &weight, bias)
+    }
+
+    /// Along the rows of `[rows, channels]`.
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Conv { weight, bias, stride, groups } = self;
+        assert_eq!(stride.as_slice(), [1], "a graph has no strided convolutions");
+        if *groups > 1 {
+            return g.depthwise(x, weight, bias);
+        }
+        let (to, from, kernel) = weight.size3().expect("one axis");
+        let seen = g.unfold(x, from, kernel);
+        let matrix = weight.permute([0, 2, 1]).reshape([to, kernel * from]);
+        let product = g.product_of(&seen, weight, &matrix, g.precision());
+        let bias = g.weight(bias);
+        g.add(&product, &bias)
     }
 
     /// `weight`'s axes decide how many there are; one that the convolution was not made for has a kernel of 1.

@@ -4,10 +4,12 @@
 //! No dropout: every draw of noise and time is a new example, and blocks without chance can be computed again.
 
 use super::along;
-use super::layers::{Attention, Depthwise, FeedForward, Linear, Rotary, gated_add, modulated_norm};
+use super::graph::GraphWriter;
+use super::layers::{Attention, Depthwise, FeedForward, GraphRotary, Linear, Rotary, gated_add, modulated_norm};
 use super::track::{Track, half, with_gap_row};
 use crate::feed::Packed;
 use host::config;
+use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 
@@ -230,6 +232,96 @@ impl Decoder {
         let tables = self.modulation.forward(&with_gap_row(&self.time_out.forward(&time).silu()));
         tables.split_with_sizes(table_sizes(self.blocks.len() as i64, self.dim), 1)
     }
+
+    /// Modulation at each of these times, computed beforehand: `[times, tables]`. Scales have the 1 in them that norms add.
+    pub fn graph_tables(&self, times: &[f64], g: &mut GraphWriter) -> Value {
+        let Decoder { time_in, time_out, modulation, .. } = self;
+        [time_in, time_out, modulation].iter().for_each(|layer| layer.fold(g));
+        let at = Tensor::from_slice(times).to_kind(Kind::Float);
+        let scaled = |(i, table): (usize, Tensor)| match i % 2 {
+            0 => Tensor::cat(&[table.narrow(1, 0, self.dim) + 1.0, table.narrow(1, self.dim, self.dim)], 1),
+            _ => table,
+        };
+        let tables: Vec<Tensor> = self.tables(&at, Kind::Float).into_iter().enumerate().map(scaled).collect();
+        g.values("decoder.tables", &Tensor::cat(&tables, 1).narrow(0, 0, times.len() as i64))
+    }
+
+    /// Reference frames (`[frames, n_mels]`, normalised) as they stand in front: `[frames, decoder_dim]`. Absent where the
+    /// voice does not clone.
+    pub fn graph_context(&self, mel: &Value, g: &mut GraphWriter) -> Option<Value> {
+        let context = self.context.as_ref()?.graph_full_precision(mel, g);
+        // In place of noise there is nothing, of which the layer's bias remains.
+        Some(self.noisy.graph_bias(&context, g))
+    }
+
+    /// Positions of so many rows (`[1]`) at half the rate.
+    pub fn graph_rotary(&self, rows: &Value, g: &mut GraphWriter) -> GraphRotary {
+        GraphRotary::new(rows, self.head_dim, g)
+    }
+
+    /// Velocity of frames (`noisy`, `[frames, n_mels]`) behind a reference's. `table`: one time's modulation.
+    pub fn graph(
+        &self,
+        noisy: &Value,
+        content: &Value,
+        reference: Option<&Value>,
+        table: &Value,
+        rotary: &GraphRotary,
+        g: &mut GraphWriter,
+    ) -> Value {
+        let Decoder {
+            noisy: enter,
+            time_in: _,
+            time_out: _,
+            context: _,
+            modulation: _,
+            first,
+            down,
+            blocks,
+            up,
+            last,
+            output,
+            dim,
+            head_dim: _,
+        } = self;
+        let parts = table_sizes(blocks.len() as i64, *dim).iter().sum::<i64>() / dim;
+        let tables = g.split(table, &vec![*dim; parts as usize], 0);
+        let entered = enter.graph_full_precision(noisy, g);
+        let entered = g.add(&entered, content);
+        let entered = reference.map_or(entered.clone(), |reference| g.concat(&[reference, &entered], 0));
+        let outer = first.graph(&entered, &tables[0..3], g);
+
+        let (zero, one, two) = (g.ints(&[0]), g.ints(&[1]), g.ints(&[2]));
+        let rows = g.len(&outer, 0);
+        let pairs = g.add(&rows, &one);
+        let pairs = g.op("Div", &[&pairs, &two], vec![]);
+        let even = g.mul(&pairs, &two);
+        let silent = g.floats(&[1, *dim as usize], &vec![0.0; *dim as usize]);
+        let paired = g.concat(&[&outer, &silent], 0);
+        let paired = g.slice(&paired, &zero, &even, 0);
+        let paired = g.reshape(&paired, &[-1, 2 * dim]);
+        let mut inner = down.graph(&paired, g);
+        let rotary = rotary.first(&pairs, g);
+        for (i, block) in blocks.iter().enumerate() {
+            inner = block.graph(&inner, &tables[6 + 6 * i..][..6], &rotary, g);
+        }
+        let inner = up.graph(&inner, g);
+        let inner = g.reshape(&inner, &[-1, *dim]);
+        let inner = g.slice(&inner, &zero, &rows, 0);
+
+        let x = g.add(&outer, &inner);
+        let x = last.graph(&x, &tables[3..6], g);
+        let x = match reference {
+            Some(reference) => {
+                let (given, end) = (g.len(reference, 0), g.ints(&[host::onnx::END]));
+                g.slice(&x, &given, &end, 0)
+            }
+            None => x,
+        };
+        let [scale, shift] = tables.last_chunk().expect("the last are the output's");
+        let normal = g.layer_norm(&x, scale, shift);
+        output.graph_full_precision(&normal, g)
+    }
 }
 
 /// First and last `Local`, then the blocks, then the output.
@@ -253,6 +345,16 @@ impl Local {
         let near = self.depthwise.forward(&modulated_norm(x, scale_shift, track), track);
         gated_add(x, &self.feed_forward.forward(&near), gate, track)
     }
+
+    /// `tables`: scale, shift, gate.
+    fn graph(&self, x: &Value, tables: &[Value], g: &mut GraphWriter) -> Value {
+        let Local { depthwise, feed_forward } = self;
+        let normal = g.layer_norm(x, &tables[0], &tables[1]);
+        let near = depthwise.graph(&normal, g);
+        let wide = feed_forward.graph(&near, g);
+        let gated = g.mul(&wide, &tables[2]);
+        g.add(x, &gated)
+    }
 }
 
 impl Block {
@@ -269,6 +371,16 @@ impl Block {
         let ([scale_shift, gate], track) = (pair(tables, 0), &rates.half);
         let mixed = self.attention.forward(&modulated_norm(x, scale_shift, track), &rates.rotary, track);
         self.local.forward(&gated_add(x, &mixed, gate, track), pair(tables, 2), track)
+    }
+
+    /// `tables`: scale, shift and gate of the attention, and of what follows it.
+    fn graph(&self, x: &Value, tables: &[Value], rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
+        let Block { attention, local } = self;
+        let normal = g.layer_norm(x, &tables[0], &tables[1]);
+        let mixed = attention.graph(&normal, rotary, g);
+        let gated = g.mul(&mixed, &tables[2]);
+        let x = g.add(x, &gated);
+        local.graph(&x, &tables[3..], g)
     }
 }
 

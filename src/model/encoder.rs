@@ -2,9 +2,11 @@
 //! transformer with convolutional feed-forward, projection to the mean mel frame of each token. Both know the language and
 //! no speaker.
 
-use super::layers::{Attention, Conv, LayerNorm, Linear, Rotary, embedding, lookup};
+use super::graph::GraphWriter;
+use super::layers::{Attention, Conv, GraphRotary, LayerNorm, Linear, Rotary, embedding, lookup};
 use super::track::{Track, with_gap_row};
 use host::config;
+use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 
@@ -82,6 +84,31 @@ impl Encoder {
         let hidden = self.norm.forward(&x);
         Encoded { table: self.out.forward(&hidden), hidden, widths: self.widths }
     }
+
+    /// Hidden states (`[text, text_dim]`) and content for the decoder (`[text, decoder_dim]`) of tokens (`[text]`) of one
+    /// language, by its number.
+    pub fn graph(&self, tokens: &Value, language: i64, g: &mut GraphWriter) -> (Value, Value) {
+        let Encoder { embedding, languages, prenet, blocks, norm, out, widths, head_dim, dropout: _ } = self;
+        let scale = (embedding.size()[1] as f64).sqrt();
+        let spoken = embedding * scale + languages.get(language) * scale;
+        g.folded(languages);
+        let table = g.weight_of(embedding, &spoken);
+        let mut x = g.gather(&table, tokens);
+        for (conv, norm) in prenet {
+            let local = conv.graph(&x, g);
+            let local = g.op("Relu", &[&local], vec![]);
+            let local = norm.graph(&local, g);
+            x = g.add(&x, &local);
+        }
+        let rows = g.len(&x, 0);
+        let rotary = GraphRotary::new(&rows, *head_dim, g);
+        for block in blocks {
+            x = block.graph(&x, &rotary, g);
+        }
+        let hidden = norm.graph(&x, g);
+        let content = out.graph_last(&hidden, widths[1], g);
+        (hidden, content)
+    }
 }
 
 impl Block {
@@ -100,6 +127,18 @@ impl Block {
         let x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, track).dropout(dropout, train);
         let wide = self.widen.forward(&self.feed_forward_norm.forward(&x), track).relu();
         &x + self.narrow.forward(&wide, track).dropout(dropout, train)
+    }
+
+    fn graph(&self, x: &Value, rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
+        let Block { attention_norm, attention, feed_forward_norm, widen, narrow } = self;
+        let mixed = attention_norm.graph(x, g);
+        let mixed = attention.graph(&mixed, rotary, g);
+        let x = g.add(x, &mixed);
+        let wide = feed_forward_norm.graph(&x, g);
+        let wide = widen.graph(&wide, g);
+        let wide = g.op("Relu", &[&wide], vec![]);
+        let narrow = narrow.graph(&wide, g);
+        g.add(&x, &narrow)
     }
 }
 
@@ -128,6 +167,18 @@ impl DurationPredictor {
             x = norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }
         self.out.forward(&x).to_kind(Kind::Float)
+    }
+
+    /// `[text, 1]`
+    pub fn graph(&self, hidden: &Value, g: &mut GraphWriter) -> Value {
+        let DurationPredictor { layers, out, dropout: _ } = self;
+        let mut x = hidden.clone();
+        for (conv, norm) in layers {
+            let local = conv.graph(&x, g);
+            let local = g.op("Relu", &[&local], vec![]);
+            x = norm.graph(&local, g);
+        }
+        out.graph_full_precision(&x, g)
     }
 }
 

@@ -2,7 +2,9 @@
 //! input, so mixed precision is one cast at the model's entry. Norms compute in f32.
 
 use super::conv;
+use super::graph::GraphWriter;
 use super::track::Track;
+use host::onnx::{Attribute, Kind as Number, Value};
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
 use torchx::{fused, narrowed, product};
@@ -54,6 +56,56 @@ impl Linear {
             .expect(FIXED)
             .view(wide.size().as_slice())
     }
+
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Linear { weight, bias } = self;
+        let product = g.product(x, weight);
+        with_bias(product, bias.as_ref(), g)
+    }
+
+    /// A layer of full precision.
+    pub fn graph_full_precision(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Linear { weight, bias } = self;
+        let product = g.product_of(x, weight, weight, g.precision().exact());
+        with_bias(product, bias.as_ref(), g)
+    }
+
+    /// The last `count` of the layer's channels.
+    pub fn graph_last(&self, x: &Value, count: i64, g: &mut GraphWriter) -> Value {
+        let Linear { weight, bias } = self;
+        let first = self.width() - count;
+        let product = g.product_of(x, weight, &weight.narrow(0, first, count), g.precision());
+        match bias {
+            Some(bias) => {
+                let bias = g.weight_of(bias, &bias.narrow(0, first, count));
+                g.add(&product, &bias)
+            }
+            None => product,
+        }
+    }
+
+    /// What the layer adds where its input is nothing.
+    pub fn graph_bias(&self, to: &Value, g: &mut GraphWriter) -> Value {
+        with_bias(to.clone(), self.bias.as_ref(), g)
+    }
+
+    /// Says that the layer was computed beforehand.
+    pub fn fold(&self, g: &mut GraphWriter) {
+        let Linear { weight, bias } = self;
+        [Some(weight), bias.as_ref()].into_iter().flatten().for_each(|weight| {
+            g.folded(weight);
+        });
+    }
+}
+
+fn with_bias(product: Value, bias: Option<&Tensor>, g: &mut GraphWriter) -> Value {
+    match bias {
+        Some(bias) => {
+            let bias = g.weight(bias);
+            g.add(&product, &bias)
+        }
+        None => product,
+    }
 }
 
 /// One-dimensional convolution of odd kernel. Gaps are zeroed first, so an utterance sees silence beside it, never its
@@ -69,6 +121,11 @@ impl Conv {
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
         let x = (x * &track.mask).transpose(0, 1).unsqueeze(0);
         self.0.forward(&x).squeeze_dim(0).transpose(0, 1)
+    }
+
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Conv(conv) = self;
+        conv.graph(x, g)
     }
 }
 
@@ -87,6 +144,11 @@ impl Depthwise {
 
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
         fused::depthwise(x, &self.weight, &self.bias, &track.spans).expect(FIXED)
+    }
+
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Depthwise { weight, bias } = self;
+        g.depthwise(x, weight, bias)
     }
 }
 
@@ -113,6 +175,12 @@ impl LayerNorm {
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
         x.layer_norm(weight.size(), Some(&weight), Some(&bias), 1e-5, true)
+    }
+
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let LayerNorm { weight, bias } = self;
+        let (weight, bias) = (g.weight(weight), g.weight(bias));
+        g.layer_norm(x, &weight, &bias)
     }
 }
 
@@ -143,6 +211,44 @@ impl Rotary {
     }
 }
 
+/// The same in a graph, each half's twice: `[rows, head_dim]`. With it the turn of `x` is `x * cos + swapped(x) * sin`.
+pub struct GraphRotary {
+    pub cos: Value,
+    /// Negative for the first half.
+    pub sin: Value,
+}
+
+impl GraphRotary {
+    /// `rows`: `[1]`, how many.
+    pub fn new(rows: &Value, head_dim: i64, g: &mut GraphWriter) -> Self {
+        let half = head_dim / 2;
+        let slope = -(10_000f64.ln()) / half as f64;
+        let frequency: Vec<f32> = (0..half).map(|i| (i as f32 * slope as f32).exp()).collect();
+        let (position, frequency) = (g.range(rows), g.floats(&[1, half as usize], &frequency));
+        let position = g.cast(&position, Number::F32);
+        let position = g.unsqueeze(&position, 1);
+        let angle = g.mul(&position, &frequency);
+        let (cos, sin) = (g.op("Cos", &[&angle], vec![]), g.op("Sin", &[&angle], vec![]));
+        let against = g.op("Neg", &[&sin], vec![]);
+        GraphRotary { cos: g.concat(&[&cos, &cos], 1), sin: g.concat(&[&against, &sin], 1) }
+    }
+
+    /// Those of the first `rows` (`[1]`).
+    pub fn first(&self, rows: &Value, g: &mut GraphWriter) -> Self {
+        let zero = g.ints(&[0]);
+        let [cos, sin] = [&self.cos, &self.sin].map(|table| g.slice(table, &zero, rows, 0));
+        GraphRotary { cos, sin }
+    }
+
+    /// `x`: `[…, rows, head_dim]`.
+    fn turn(&self, x: &Value, head_dim: i64, g: &mut GraphWriter) -> Value {
+        let halves = g.split(x, &[head_dim / 2, head_dim / 2], -1);
+        let swapped = g.concat(&[&halves[1], &halves[0]], -1);
+        let (along, across) = (g.mul(x, &self.cos), g.mul(&swapped, &self.sin));
+        g.add(&along, &across)
+    }
+}
+
 /// Self attention inside each utterance.
 pub struct Attention {
     qkv: Linear,
@@ -164,6 +270,26 @@ impl Attention {
         let mixed = torchx::varlen_attention(&q, &k, &v, &seqs.cu_seqlens, seqs.longest_segment, None).expect(FIXED);
         self.out.forward(&mixed.reshape([len, channels]))
     }
+
+    pub fn graph(&self, x: &Value, rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
+        let Attention { qkv, out, heads } = self;
+        let (channels, heads) = (out.width(), *heads);
+        let head_dim = channels / heads;
+        let each = qkv.graph(x, g);
+        let each = g.reshape(&each, &[-1, 3, heads, head_dim]);
+        let each = g.transpose(&each, &[1, 2, 0, 3]);
+        let parts = g.split(&each, &[2, 1], 0);
+        let turned = rotary.turn(&parts[0], head_dim, g);
+        let (queries_keys, values) = (g.split(&turned, &[1, 1], 0), &parts[1]);
+        let scale = g.float((head_dim as f64).powf(-0.5));
+        let (queries, keys) = (g.mul(&queries_keys[0], &scale), g.transpose(&queries_keys[1], &[0, 1, 3, 2]));
+        let scores = g.op("MatMul", &[&queries, &keys], vec![]);
+        let weights = g.op("Softmax", &[&scores], vec![("axis", Attribute::Int(-1))]);
+        let mixed = g.op("MatMul", &[&weights, values], vec![]);
+        let mixed = g.transpose(&mixed, &[0, 2, 1, 3]);
+        let mixed = g.reshape(&mixed, &[-1, channels]);
+        out.graph(&mixed, g)
+    }
 }
 
 /// Two layers with a wide middle.
@@ -180,6 +306,13 @@ impl FeedForward {
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
         self.narrow.forward(&self.widen.forward_gelu(x))
+    }
+
+    pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let FeedForward { widen, narrow } = self;
+        let wide = widen.graph(x, g);
+        let wide = g.gelu(&wide);
+        narrow.graph(&wide, g)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod conv;
 mod decoder;
 mod encoder;
 pub mod flow;
+pub mod graph;
 pub mod layers;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,13 @@ mod track;
 
 use crate::feed::{Batch, Packed};
 use align::Aligner;
-pub use branches::Branches;
+pub use branches::{Branch, Branches};
 use context::ContextMasks;
 use decoder::{Conditioning, Context, Decoder};
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
+use graph::GraphWriter;
 use host::config;
+use host::onnx::{Attribute, Kind as Number, Port, Value};
 use layers::lookup;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
@@ -82,6 +85,20 @@ pub struct Sampling {
     pub guidance: f64,
     /// How much further to go from what any speaker would say towards how this one does; 0 is as trained.
     pub speaker_guidance: f64,
+}
+
+/// Branches of whoever speaks, in a graph: of each where its reference starts and ends, whether it has content, its weight.
+pub struct GraphBranches {
+    /// 0-d.
+    pub count: Value,
+    /// `[frames, n_mels]`, normalised, of all that may be in front.
+    pub reference: Value,
+    /// `[branches]` each, or longer: `i64`.
+    pub starts: Value,
+    pub ends: Value,
+    /// f32: 1 or 0.
+    pub content: Value,
+    pub weights: Value,
 }
 
 /// Random points on the paths from noise to a batch's frames, each utterance's as often as `draws_per_item` says.
@@ -252,6 +269,103 @@ impl Voice {
             branches.sum(&self.decoder.velocity(&x.index_select(0, &branches.frame_of_row), &conditioning, &rates))
         };
         flow::sample(noise.shallow_clone(), steps, velocity)
+    }
+
+    /// `plan` in a graph, of one text: tokens `[text]` of a language, by its number.
+    pub fn graph_plan(&self, tokens: &Value, language: i64, g: &mut GraphWriter) -> (Value, Value) {
+        let Voice {
+            encoder,
+            duration,
+            decoder: _,
+            aligner: _,
+            draws: _,
+            condition_dropout: _,
+            context_share: _,
+            kind: _,
+            recompute: _,
+        } = self;
+        let (hidden, content) = encoder.graph(tokens, language, g);
+        let frames = duration.graph(&hidden, g);
+        let frames = g.squeeze(&frames, 1);
+        (g.op("Exp", &[&frames], vec![]), content)
+    }
+
+    /// `decode` in a graph: a loop over steps, and in each over branches, so that its size depends on neither.
+    pub fn graph_decode(
+        &self,
+        content: &Value,
+        noise: &Value,
+        steps: usize,
+        branches: &GraphBranches,
+        g: &mut GraphWriter,
+    ) -> Value {
+        let GraphBranches { count, reference, starts, ends, content: with_content, weights } = branches;
+        let schedule = flow::schedule(steps);
+        let times: Vec<f64> = schedule.iter().map(|step| step.time).collect();
+        let tables = self.decoder.graph_tables(&times, g);
+        let mut by_step = |name: &str, value: fn(&flow::Step) -> f64| {
+            let values: Vec<f32> = schedule.iter().map(|step| value(step) as f32).collect();
+            g.values(name, &Tensor::from_slice(&values))
+        };
+        let (widths, leans) = (by_step("flow.widths", |step| step.width), by_step("flow.leans", |step| step.lean));
+        let reference = self.decoder.graph_context(reference, g);
+        let rotary = {
+            // Positions of the longest branch; at half the rate, and one more for an odd frame.
+            let (frames, given) = (g.len(content, 0), g.op("Sub", &[ends, starts], vec![]));
+            let longest = g.op("ReduceMax", &[&given], vec![("keepdims", Attribute::Int(1))]);
+            let (rows, one) = (g.add(&frames, &longest), g.ints(&[1]));
+            self.decoder.graph_rotary(&g.add(&rows, &one), g)
+        };
+        let (none, one) = (g.float(0.0), g.float(1.0));
+        let still = g.mul(noise, &none);
+        let steps = g.int(steps as i64);
+        let trips = g.mul(count, &steps);
+
+        let [turn, more, x, sum, before] = ["turn", "more", "x", "sum", "before"].map(|name| g.placeholder(name));
+        let mel = || vec!["frames".into(), self.n_mels().into()];
+        let inputs = vec![
+            Port::new(&turn, Number::I64, []),
+            Port::new(&more, Number::Bool, []),
+            Port::new(&x, Number::F32, mel()),
+            Port::new(&sum, Number::F32, mel()),
+            Port::new(&before, Number::F32, mel()),
+        ];
+        g.begin_body();
+        let step = g.op("Div", &[&turn, count], vec![]);
+        let branch = g.op("Mod", &[&turn, count], vec![]);
+        let table = g.gather(&tables, &step);
+        let [weight, share] = [weights, with_content].map(|values| g.gather(values, &branch));
+        let content = g.mul(content, &share);
+        let reference = reference.as_ref().map(|all| {
+            let [start, end] = [starts, ends].map(|places| {
+                let place = g.gather(places, &branch);
+                g.unsqueeze(&place, 0)
+            });
+            g.slice(all, &start, &end, 0)
+        });
+        let velocity = self.decoder.graph(&x, &content, reference.as_ref(), &table, &rotary, g);
+        let weighted = g.mul(&velocity, &weight);
+        let sum = g.add(&sum, &weighted);
+        // The last branch of a step moves the frames.
+        let one_more = g.int(1);
+        let behind = g.add(&branch, &one_more);
+        let last = g.op("Equal", &[&behind, count], vec![]);
+        let last = g.cast(&last, Number::F32);
+        let [width, lean] = [&widths, &leans].map(|values| g.gather(values, &step));
+        let change = g.sub(&sum, &before);
+        let leant = g.mul(&change, &lean);
+        let slope = g.add(&sum, &leant);
+        let (far, kept) = (g.mul(&last, &width), g.sub(&one, &last));
+        let moved = g.mul(&slope, &far);
+        let x = g.add(&x, &moved);
+        let turned = g.mul(&change, &last);
+        let before = g.add(&before, &turned);
+        let sum = g.mul(&sum, &kept);
+        let frames = [x, sum, before].map(|value| (value, Number::F32, mel()));
+        let outputs = [vec![(more, Number::Bool, vec![])], frames.into()].concat();
+        let body = g.end_body("step", inputs, outputs);
+        let attributes = vec![("body", Attribute::Body(body))];
+        g.ops("Loop", &[&trips, &Value::absent(), noise, &still, &still], 3, attributes).remove(0)
     }
 
     pub fn n_mels(&self) -> i64 {

@@ -3,7 +3,7 @@
 use host::text::End;
 
 /// Ends rise and fall over this long, so that none is cut off at a sample that is not zero.
-const FADE_S: f64 = 0.01;
+pub const FADE_S: f64 = 0.01;
 /// Quieter than the clause's loudest moment by 40 dB.
 const QUIET: f32 = 0.01;
 /// Steps in which quiet is looked for.
@@ -76,7 +76,8 @@ impl Join {
         (seconds * f64::from(self.rate_hz)) as usize
     }
 
-    fn fade(&self, clause: &mut [f32]) {
+    /// Lets both ends rise and fall.
+    pub fn fade(&self, clause: &mut [f32]) {
         clause.reverse();
         self.fade_out(clause);
         clause.reverse();

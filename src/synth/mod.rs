@@ -9,8 +9,9 @@ mod stages;
 mod tests;
 mod utterance;
 
-pub use backend::bundled_vocoder;
-pub use network::speak_tokens;
+pub use backend::{VocoderBackend, bundled_vocoder};
+pub use join::{FADE_S, Join};
+pub use network::{MOST_FRAMES, MOST_FRAMES_PER_TOKEN, speak_tokens};
 pub use utterance::Utterance;
 
 use crate::checkpoint::voice::{self, Geometry, Heard, Listener, Prompt, VoiceFile};
@@ -19,7 +20,6 @@ use crate::feed::{MelExtractor, MelStats};
 use crate::model::{Sampling, Voice};
 use crate::vocoder::Vocoder;
 use anyhow::{Result, ensure};
-use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
 use host::config::speaking::{
@@ -204,13 +204,6 @@ impl Synthesizer {
     fn must_clone(&self) -> Result<()> {
         ensure!(self.clones(), "this voice was trained without `context_share`, so it takes no other's sound");
         Ok(())
-    }
-
-    /// From the loudness that the voice was trained at to a wanted one. Where recordings were left as loud as they were, so
-    /// is the voice.
-    fn gain(&self, wanted: Option<f64>) -> f32 {
-        let by_db = wanted.zip(self.config.data.loudness()).map_or(0.0, |(wanted, trained)| wanted - trained);
-        10f64.powf(by_db / 20.0) as f32
     }
 
     /// A recording (at the voice's rate) made again by the vocoder from its own mel frames.

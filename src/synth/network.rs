@@ -8,7 +8,7 @@ use super::backend::VocoderBackend;
 use super::stages::{Decoded, Extent, Key, Stages};
 use crate::checkpoint::voice::Prompt;
 use crate::feed::{MelStats, Packed};
-use crate::model::{Branches, Voice};
+use crate::model::{self, Branches, Voice};
 use anyhow::{Result, ensure};
 use host::loader::{AxisTables, GAP, Span};
 use host::rng::Rng;
@@ -17,9 +17,9 @@ use std::ops::Range;
 use tch::{Device, Kind, Tensor};
 
 /// A token that would last longer than this is a fault of the model, not speech: about 4.6 s.
-const MOST_FRAMES_PER_TOKEN: f64 = 400.0;
+pub const MOST_FRAMES_PER_TOKEN: f64 = 400.0;
 /// So is a clause: about 48 s. It bounds the memory of a pass.
-const MOST_FRAMES: f64 = 4096.0;
+pub const MOST_FRAMES: f64 = 4096.0;
 /// More than this in one pass gains nothing, and costs memory: rows of the decoder for all clauses together, and clauses.
 const PASS_ROWS: usize = 49_152;
 const PASS_CLAUSES: usize = 128;
@@ -257,20 +257,15 @@ struct Branch<'a> {
 }
 
 impl Clause {
-    /// Each speaker of the prompt, then what guidance goes away from. Weights add up to 1.
     fn branches(&self) -> Vec<Branch<'_>> {
-        let sampling = &self.options.sampling;
         let parts = self.prompt.as_ref().map_or(&[][..], |prompt| &prompt.parts);
-        let (guidance, speaker) = (sampling.guidance, if parts.is_empty() { 0.0 } else { sampling.speaker_guidance });
-        let whole = guidance + speaker;
-        let mut branches: Vec<Branch> =
-            parts.iter().map(|(prompt, weight)| Branch { prompt, content: true, weight: whole * weight }).collect();
-        if parts.is_empty() {
-            branches.push(Branch { prompt: &[], content: true, weight: whole });
-        }
-        branches.extend((speaker != 0.0).then_some(Branch { prompt: &[], content: true, weight: -speaker }));
-        branches.extend((guidance != 1.0).then_some(Branch { prompt: &[], content: false, weight: 1.0 - guidance }));
-        branches
+        let shares: Vec<f64> = parts.iter().map(|(_, share)| *share).collect();
+        let branches = self.options.sampling.branches(&shares).into_iter();
+        let laid = |model::Branch { speaker, content, weight }| {
+            let prompt = speaker.map_or(&[][..], |speaker| &parts[speaker].0);
+            Branch { prompt, content, weight }
+        };
+        branches.map(laid).collect()
     }
 
     /// What clauses of one pass have in common: steps, and branches.

@@ -60,7 +60,7 @@ impl Utterance {
             next: None,
             clauses: 0,
             join: Join::new(rate_hz, options.speed),
-            gain: synthesizer.gain(options.loudness),
+            gain: synthesizer.config.data.gain_to(options.loudness),
             limiter: Limiter::new(rate_hz),
             rate_hz,
             samples: 0,

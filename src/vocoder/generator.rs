@@ -3,8 +3,10 @@
 
 use super::istft::Istft;
 use crate::model::conv::Conv;
+use crate::model::graph::GraphWriter;
 use crate::model::layers::{LayerNorm, Linear};
 use host::config;
+use host::onnx::Value;
 use tch::nn::{Init, Path};
 use tch::{Device, Kind, Tensor};
 use torchx::narrowed;
@@ -86,6 +88,29 @@ impl Vocoder {
         let magnitude = halves[0].clamp_max(self.loudest).exp();
         self.istft.forward(&(&magnitude * halves[1].cos()), &(&magnitude * halves[1].sin()), mask)
     }
+
+    /// The same in a graph, of one utterance: log-mel `[frames, n_mels]` → `[1, 1, frames * hop]`.
+    pub fn graph(&self, log_mel: &Value, g: &mut GraphWriter) -> Value {
+        let Vocoder { embed, embed_norm, blocks, norm, head, istft, loudest, kind: _ } = self;
+        let [mean, deviation] = [USUAL_MEL.0, 1.0 / USUAL_MEL.1].map(|value| g.float(value));
+        let mel = g.sub(log_mel, &mean);
+        let mel = g.mul(&mel, &deviation);
+        let first = embed.graph(&mel, g);
+        let first = embed_norm.graph(&first, g);
+        let last = blocks.iter().fold(first, |x, block| block.graph(&x, g));
+        let last = norm.graph(&last, g);
+        let spectrum = head.graph_full_precision(&last, g);
+        let bins = head.width() / 2;
+        let halves = g.split(&spectrum, &[bins, bins], 1);
+        let loudest = g.float(*loudest);
+        let magnitude = g.op("Min", &[&halves[0], &loudest], vec![]);
+        let magnitude = g.op("Exp", &[&magnitude], vec![]);
+        let [real, imaginary] = ["Cos", "Sin"].map(|of| {
+            let part = g.op(of, &[&halves[1]], vec![]);
+            g.mul(&magnitude, &part)
+        });
+        istft.graph(&real, &imaginary, g)
+    }
 }
 
 impl Block {
@@ -104,6 +129,19 @@ impl Block {
         let local = along_time(&self.depthwise, x, mask);
         let wide = self.widen.forward(&self.norm.forward(&local)).gelu("tanh");
         x + self.narrow.forward(&wide) * narrowed(&self.scale, x.kind())
+    }
+
+    /// `[frames, dim]` in and out.
+    fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
+        let Block { depthwise, norm, widen, narrow, scale } = self;
+        let local = depthwise.graph(x, g);
+        let local = norm.graph(&local, g);
+        let wide = widen.graph(&local, g);
+        let wide = g.gelu(&wide);
+        let narrow = narrow.graph(&wide, g);
+        let scale = g.weight(scale);
+        let scaled = g.mul(&narrow, &scale);
+        g.add(x, &scaled)
     }
 }
 

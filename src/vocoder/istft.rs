@@ -1,7 +1,9 @@
 //! Inverse STFT that gradients flow through: inverse transform, window, overlap-add, division by the windows' sum of
 //! squares. The counterpart of `feed::stft`: frame `t` is centred on sample `t * hop`.
 
+use crate::model::graph::GraphWriter;
 use host::config;
+use host::onnx::{Attribute, Value};
 use tch::{Device, Kind, Tensor};
 
 /// The last samples lie under fewer windows. Where these all but vanish (only if the hop is half a window), the sound
@@ -38,6 +40,45 @@ impl Istft {
         let squares = there(self.window.square().expand([1, frames, n_fft], false));
         let envelope = self.overlap_add(&squares).clamp_min(LEAST_ENVELOPE);
         (self.overlap_add(&waves) / envelope).narrow(1, n_fft / 2, frames * self.hop_samples)
+    }
+
+    /// The same in a graph: `[frames, bins]` each → `[1, 1, frames * hop]`. Inverse transform, window and overlap-add are one
+    /// transposed convolution; its kernel is computed when the file is loaded, and so takes no room in it.
+    pub fn graph(&self, real: &Value, imaginary: &Value, g: &mut GraphWriter) -> Value {
+        let Istft { window, imaginary: inner, hop_samples } = self;
+        let n_fft = window.size()[0];
+        let bins = n_fft / 2 + 1;
+        let windowed = g.values("istft.window", &(window / n_fft as f64));
+        // Both sides of the spectrum, but for the two bins in its middle.
+        let sides: [(_, fn(f64) -> f64, _); 2] =
+            [("istft.real", f64::cos, inner + 1.0), ("istft.imaginary", |angle| -angle.sin(), inner * 2.0)];
+        let halves = sides.map(|(name, of, share)| {
+            let (wave, share) = (g.fourier(bins, n_fft, of), g.values(name, &share.unsqueeze(1)));
+            let wave = g.mul(&wave, &share);
+            g.mul(&wave, &windowed)
+        });
+        let kernel = g.concat(&[&halves[0], &halves[1]], 0);
+        let kernel = g.unsqueeze(&kernel, 1);
+        let attributes =
+            || vec![("strides", Attribute::Ints(vec![*hop_samples])), ("kernel_shape", Attribute::Ints(vec![n_fft]))];
+        let spectrum = g.concat(&[real, imaginary], 1);
+        let spectrum = g.transpose(&spectrum, &[1, 0]);
+        let spectrum = g.unsqueeze(&spectrum, 0);
+        let waves = g.op("ConvTranspose", &[&spectrum, &kernel], attributes());
+
+        let squares = g.values("istft.squares", &window.square().view([1, 1, n_fft]));
+        let (one, frames) = (g.float(1.0), g.len(real, 0));
+        let shape = g.ints(&[1, 1]);
+        let shape = g.concat(&[&shape, &frames], 0);
+        let there = g.op("Expand", &[&one, &shape], vec![]);
+        let envelope = g.op("ConvTranspose", &[&there, &squares], attributes());
+        let least = g.float(LEAST_ENVELOPE);
+        let envelope = g.op("Max", &[&envelope, &least], vec![]);
+        let wave = g.op("Div", &[&waves, &envelope], vec![]);
+        let (start, hop) = (g.ints(&[n_fft / 2]), g.ints(&[*hop_samples]));
+        let samples = g.mul(&frames, &hop);
+        let end = g.add(&samples, &start);
+        g.slice(&wave, &start, &end, 2)
     }
 
     /// `[batch, frames, n_fft]` → `[batch, frames * hop + n_fft - hop]`. A window is a few hops long, so the sum is a few

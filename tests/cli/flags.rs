@@ -272,6 +272,28 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "export",
+        "--checkpoint run --steps 2 --json --output NEW/voice.onnx",
+        &[
+            ("checkpoint", "", "--checkpoint nowhere", Fails("nowhere")),
+            ("vocoder", "", "--vocoder nowhere", Fails("nowhere")),
+            ("voices", "", "--voices nobody", Fails("nobody")),
+            ("output", "", "--output other/voice.onnx", Makes("other/voice.onnx")),
+            ("format", "", "--format safetensors", Json("/tensors")),
+            ("language", "", "--language xx", Fails("`xx`")),
+            ("temperature", "", "--temperature 9", Fails("accepted")),
+            ("guidance", "", "--guidance 1", Json("/bytes")),
+            ("speaker-guidance", "", "--speaker-guidance 3", Json("/bytes")),
+            ("steps", "", "--steps 3", Json("/bytes")),
+            ("fp16", "", "--fp16", Json("/bytes")),
+            ("int8", "", "--int8", Json("/bytes")),
+            ("reference-encoder", "", "--reference-encoder", Json("/bytes")),
+            ("verify", "", "--verify --python nowhere", Fails("nowhere")),
+            ("python", "", "", Test("what_cannot_be_exported_says_why")),
+            ("json", "--no-json", "--json", Says("\"bytes\"")),
+        ],
+    ),
+    (
         "eval",
         "--checkpoint run --limit 1 --steps 1 --output NEW",
         &[

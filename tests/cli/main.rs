@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 mod bundled;
 mod corpora;
+mod export;
 mod flags;
 mod length;
 mod programs;

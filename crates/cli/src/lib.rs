@@ -14,6 +14,7 @@ pub mod configure;
 mod devices;
 pub mod diagnose;
 pub mod eval;
+pub mod export;
 pub mod fix;
 pub mod flags;
 mod output;
@@ -73,6 +74,8 @@ pub enum Command {
     Serve(Box<serve::Args>),
     /// Make, list and mix voices
     Voice(voice::Args),
+    /// Write a voice as files that run elsewhere: Piper, sherpa-onnx, onnxruntime
+    Export(Box<export::Args>),
     /// Measure how good a voice is: sentences it never heard against their recordings
     Eval(Box<eval::Args>),
     /// Say where the time of a training step goes, and what to change
@@ -109,6 +112,7 @@ impl Command {
             Self::Synth(args) => args.model.threads,
             Self::Serve(args) => args.voice.threads,
             Self::Voice(args) => args.threads(),
+            Self::Export(args) => args.threads,
             Self::Eval(args) => args.voice.threads,
             Self::Profile(args) => args.threads,
             Self::Diagnose(args) => args.threads,
@@ -162,6 +166,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Synth(_)
         | Command::Serve(_)
         | Command::Voice(_)
+        | Command::Export(_)
         | Command::Eval(_)
         | Command::Profile(_)
         | Command::Diagnose(_)

@@ -4,7 +4,7 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine catch_panic → bundled → config ranks telemetry simulate storage → corpus audio → recording text → cache →
+//! error rng machine catch_panic onnx → bundled → config ranks telemetry simulate storage → corpus audio → recording text → cache →
 //! loader → dataset → tools
 //! ```
 
@@ -18,6 +18,7 @@ pub mod dataset;
 pub mod error;
 pub mod loader;
 pub mod machine;
+pub mod onnx;
 pub mod ranks;
 pub mod recording;
 pub mod rng;

@@ -8,6 +8,16 @@ use host::config::speaking::{
 
 #[derive(clap::Args, Debug)]
 pub struct FlowFlags {
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    /// Of the noise: the same seed gives the same speech
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// The same without the noise itself.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct SamplingFlags {
     /// Scale of the noise that speech is made from: lower is flatter
     #[arg(long, default_value_t = DEFAULT_TEMPERATURE, allow_negative_numbers = true, value_parser = within(TEMPERATURE))]
     pub temperature: f64,
@@ -20,7 +30,4 @@ pub struct FlowFlags {
     /// Steps along the flow: more is finer and slower
     #[arg(long, default_value_t = DEFAULT_STEPS as u64, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub steps: u64,
-    /// Of the noise: the same seed gives the same speech
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
 }

@@ -13,7 +13,7 @@ mod voice;
 
 pub use cache::CacheFlags;
 pub use corpus::CorpusFlags;
-pub use flow::FlowFlags;
+pub use flow::{FlowFlags, SamplingFlags};
 pub use layout::Layout;
 pub use ranks::RankFlags;
 pub use run::{DataFlags, PipelineFlags, RunFlags};

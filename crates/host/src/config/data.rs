@@ -187,6 +187,12 @@ impl Data {
         self.normalize_audio.then_some(self.loudness_lufs)
     }
 
+    /// What brings the speech of a voice to a wanted loudness. Where recordings were left as loud as they were, so is the voice.
+    pub fn gain_to(&self, wanted: Option<f64>) -> f32 {
+        let by_db = wanted.zip(self.loudness()).map_or(0.0, |(wanted, trained)| wanted - trained);
+        10f64.powf(by_db / 20.0) as f32
+    }
+
     /// Assembled batches that wait in host memory.
     pub fn prefetch_depth(&self) -> usize {
         self.prefetch_buffer_size.unwrap_or_else(|| (64 / self.batch_size).clamp(2, 8))

@@ -6,6 +6,7 @@ mod expand;
 mod language;
 mod letters;
 mod normalize;
+pub mod phoneme_map;
 mod phonemes;
 mod split;
 mod tokenizer;

@@ -22,9 +22,18 @@ const IPA: &str = " abcdefghijklmnopqrstuvwxyz\
 /// Marks that are kept from the text, so that pauses are learned. Ids of their own: some voices use a dot inside
 /// phonemes.
 const PUNCTUATION: &str = "!\"(),-.:;?";
+/// Those of them that are there when `espeak-ng` reads a whole text.
+const ENDS_CLAUSE: &str = "!,.:;?";
 
 /// Number of symbols and punctuation marks.
 pub(super) static COUNT: LazyLock<usize> = LazyLock::new(|| IPA.chars().count() + PUNCTUATION.chars().count());
+
+/// Marks of punctuation that end a clause, then phonemes, with their positions in the vocabulary.
+pub(super) fn symbols() -> impl Iterator<Item = (char, usize)> {
+    let first = IPA.chars().count();
+    let marks = PUNCTUATION.chars().zip(first..).filter(|(mark, _)| ENDS_CLAUSE.contains(*mark));
+    marks.chain(IPA.chars().zip(0..))
+}
 
 /// Positions of the space and of punctuation in the vocabulary.
 pub(super) fn breaks() -> impl Iterator<Item = usize> {

@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// The voice of a language, found once.
-    fn voice(&self, language: &str) -> Result<String, Error> {
+    pub fn voice(&self, language: &str) -> Result<String, Error> {
         if let Some(known) = lock(&self.voices).get(language) {
             return known.clone();
         }

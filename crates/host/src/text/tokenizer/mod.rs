@@ -41,6 +41,18 @@ pub struct Tokenizer {
     detector: Arc<Detector>,
 }
 
+/// Ids of a language that is read by phonemes.
+pub struct PhonemeIds {
+    pub tag: i64,
+    pub blank: i64,
+    /// Punctuation, then phonemes.
+    pub phonemes: Vec<(char, i64)>,
+    /// Number of the language.
+    pub language: usize,
+    /// Name of its voice in espeak-ng.
+    pub espeak_voice: String,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Symbols {
     Characters(Vec<char>),
@@ -199,6 +211,15 @@ impl Tokenizer {
             }
         }
         names
+    }
+
+    /// Ids of a language's phonemes; none where it is read by characters, or not at all.
+    pub fn phoneme_ids(&self, language: &str) -> Result<Option<PhonemeIds>, Error> {
+        let number = self.languages.iter().position(|known| known == language);
+        let Some(number) = number.filter(|_| self.letters(language).is_none()) else { return Ok(None) };
+        let phonemes = phonemes::symbols().map(|(symbol, at)| (symbol, (FIRST + at) as i64)).collect();
+        let (tag, blank) = ((self.first_tag() + number) as i64, i64::from(BLANK));
+        Ok(Some(PhonemeIds { tag, blank, phonemes, language: number, espeak_voice: POOL.voice(language)? }))
     }
 
     /// A tokenizer that reads all that either reads; `None` where one reads characters and the other phonemes.
