@@ -7,6 +7,7 @@
 //! changes for good somewhere.
 
 use super::cepstra::{Cepstrum, Frames, HOP_S, N_MELS, hop_samples};
+use super::mel::first_band_above;
 use super::{Resampler, Waveform, peak, pitch, prepare};
 use crate::error::hinted;
 use anyhow::Result;
@@ -33,6 +34,10 @@ const STILL_CENTS: f64 = 3.0;
 const MOST_STILL: f64 = 0.42;
 /// How much a chord changes in 10 ms, in the median (dB of mel-cepstral distortion): half as much as the calmest speech.
 const LEAST_CHANGE_DB: f64 = 1.5;
+/// A telephone lets nothing through above 3.4 kHz. Of speech that was heard in full, the sharpest sounds have more up there than this
+/// below the loudest ones.
+const TELEPHONE_HZ: f64 = 4_400.0;
+const LEAST_ABOVE_DB: f64 = -50.0;
 /// Both sides of a change have as many frames that are no pause.
 const LEAST_SIDE: usize = 100;
 const SIDE_STEP: usize = 20;
@@ -96,6 +101,8 @@ struct Look {
     still: Option<f64>,
     /// Median of the change from frame to frame, in dB.
     change_db: f64,
+    /// Level of the sharpest sounds above a telephone's band, against the loudest ones.
+    above_db: f64,
 }
 
 impl Look {
@@ -116,6 +123,7 @@ impl Look {
             cepstra: heard.iter().map(|at| frames.cepstra[*at]).collect(),
             voiced: voiced as f64 / heard.len().max(1) as f64,
             still: (steps.len() >= LEAST_FRAMES).then(|| still as f64 / steps.len() as f64),
+            above_db: above_telephone(&frames, &heard),
             change_db: crate::telemetry::median(&sorted(heard.iter().filter_map(change).collect())),
         }
     }
@@ -138,7 +146,12 @@ impl Look {
                  it to one speaker"
             )
         };
-        self.change_for_good().map(two).into_iter().collect()
+        let telephone = || {
+            "there is nothing above 4 kHz, as over a telephone, and the voice will sound like one: take a recording of a \
+             microphone"
+        };
+        let narrow = (self.above_db < LEAST_ABOVE_DB).then(|| telephone().to_owned());
+        self.change_for_good().map(two).into_iter().chain(narrow).collect()
     }
 
     /// Where the mean cepstra before and after differ most, by Mahalanobis' distance, if they do by more than chance.
@@ -167,11 +180,25 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 }
 
 fn louder_than_pauses(frames: &Frames) -> Vec<bool> {
-    let level = |frame: &[f32]| 20.0 / LN_10 * frame.iter().map(|band| f64::from(*band).exp()).sum::<f64>().ln();
-    let levels: Vec<f64> = frames.log_mel.chunks(N_MELS).map(level).collect();
-    let ranked = sorted(levels.clone());
-    let top = ranked.get((ranked.len() * 98 / 100).min(ranked.len().saturating_sub(1))).copied().unwrap_or_default();
+    let levels: Vec<f64> = frames.log_mel.chunks(N_MELS).map(level_db).collect();
+    let top = percentile(levels.clone(), 98);
     levels.iter().map(|level| *level > top - PAUSE_DB).collect()
+}
+
+fn above_telephone(frames: &Frames, heard: &[usize]) -> f64 {
+    let first = first_band_above(TELEPHONE_HZ, N_MELS, frames.top_hz);
+    let of = |at: &usize| &frames.log_mel[at * N_MELS..][..N_MELS];
+    let above = heard.iter().map(|at| level_db(&of(at)[first..])).collect();
+    percentile(above, 95) - percentile(heard.iter().map(|at| level_db(of(at))).collect(), 98)
+}
+
+fn level_db(bands: &[f32]) -> f64 {
+    20.0 / LN_10 * bands.iter().map(|band| f64::from(*band).exp()).sum::<f64>().ln()
+}
+
+fn percentile(values: Vec<f64>, percent: usize) -> f64 {
+    let ranked = sorted(values);
+    ranked.get((ranked.len() * percent / 100).min(ranked.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
 fn distance_db(frames: &Frames, a: usize, b: usize) -> f64 {
@@ -294,6 +321,18 @@ mod tests {
         assert!(is(&two, "cut it to one speaker"), "{two:?}");
         let at: f64 = two[0].split_whitespace().find_map(|word| word.parse().ok()).unwrap();
         assert!((3.0..5.0).contains(&at), "{two:?}");
+    }
+
+    #[test]
+    fn a_telephone_is_noticed() {
+        // Its sounds end at 24 · 120 = 2,880 Hz; hiss that is 30 dB below them is what a microphone adds.
+        let narrow = talk(8.0, 120.0, -6.0, 1);
+        let mut rng = Rng::new(&[9]);
+        let wide = narrow.iter().map(|sample| sample + (0.01 * (rng.unit() - 0.5)) as f32).collect();
+        assert_eq!(warned(wide), Vec::<String>::new());
+        let phone = Resampler::default().resample(Waveform { samples: narrow, rate_hz: RATE_HZ }, 8_000).unwrap();
+        let warned = Reference::of(phone, 22_050, true, Some(-23.0)).unwrap().warnings;
+        assert!(is(&warned, "telephone"), "{warned:?}");
     }
 
     #[test]

@@ -134,6 +134,11 @@ pub fn filterbank(rate_hz: u32, n_fft: usize, n_mels: usize, f_min_hz: f64, f_ma
     bank
 }
 
+/// The first of so many bands from 0 to `f_max_hz` that lies above `hz` altogether.
+pub fn first_band_above(hz: f64, n_mels: usize, f_max_hz: f64) -> usize {
+    (mel_from_hz(hz) / mel_from_hz(f_max_hz) * (n_mels + 1) as f64).ceil() as usize
+}
+
 fn mel_from_hz(hz: f64) -> f64 {
     if hz < KNEE_HZ { hz / LINEAR_HZ_PER_MEL } else { KNEE_MEL + (hz / KNEE_HZ).ln() / LOG_STEP }
 }
