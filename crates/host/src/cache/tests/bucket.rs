@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const CLIPS: usize = 24;
 /// Reached by the third clip of some 16,200 samples.
-const SHARD_BYTES: usize = 90_000;
+const SHARD_BYTES: u64 = 90_000;
 
 /// Clips that are long enough for their texts.
 fn spoken() -> Case {
@@ -24,7 +24,7 @@ fn in_bucket(mut case: Case) -> Case {
     let url = format!("file://{}/bucket", case.root.path().display());
     case.config.data.cache_dir = Some(url.into());
     case.config.data.local_cache = Some(case.root.path().join("near"));
-    case.config.data.shuffle_shards = 2;
+    (case.config.data.shard_size, case.config.data.shuffle_shards) = (ByteSize(SHARD_BYTES), 2);
     case
 }
 
@@ -36,11 +36,7 @@ fn elsewhere(case: &Case) -> Config {
 }
 
 fn opened(case: &Case, config: &Config) -> (Cache, CacheReport) {
-    let (progress, stop) = (|_| (), AtomicBool::new(false));
-    let small = |job: &BuildJob| build_missing(&BuildJob { shard_bytes: SHARD_BYTES, ..job.clone() });
-    with_job(usize::MAX, &case.utterances, &case.tokenizer, config, (&progress, &stop, &Hook::NONE), small)
-        .unwrap()
-        .unwrap()
+    prepare(&case.utterances, &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 /// The folder of these settings in the bucket.
@@ -262,15 +258,11 @@ fn parts_are_built_into_a_bucket_by_several_machines() {
     assert_eq!(machines.iter().enumerate().map(|(number, config)| part(number, config)).sum::<usize>(), CLIPS);
     let tables = || fs::read_dir(bucket(&case).join("tables")).unwrap().count();
     let shards = shards_in(&bucket(&case).join("shards"));
-    assert_eq!((shards.len(), tables()), (3, 3));
+    assert_eq!((shards.len(), tables()), (9, 3));
     assert_eq!(part(1, &machines[2]), 0, "done by another");
-    let (cache, report) = case_opened(&case, &elsewhere(&case));
+    let (cache, report) = opened(&case, &elsewhere(&case));
     assert_eq!((counts(&report), cache.len(), tables()), ((0, 0, CLIPS, 0), CLIPS, 1));
     assert_eq!(shards_in(&bucket(&case).join("shards")), shards);
-}
-
-fn case_opened(case: &Case, config: &Config) -> (Cache, CacheReport) {
-    prepare(&case.utterances, &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 #[test]
