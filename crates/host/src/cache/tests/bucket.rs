@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::ByteSize;
-use crate::loader::{Budget, ClipLimits, Dataset, Loader, LoaderOptions, Position, Share};
+use crate::loader::{Budget, ClipLimits, Dataset, Lanes, Loader, LoaderOptions, Position, Share};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn shards_in(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn fetched_bytes(config: &Config) -> u64 {
-    local_store::fetched(config.data.local_cache.as_ref().unwrap()).iter().map(|(_, _, bytes)| bytes).sum()
+    local_store::fetched(config.data.local_cache.as_ref().unwrap()).iter().map(|file| file.bytes).sum()
 }
 
 fn dataset(cache: Cache, case: &Case, shuffle_shards: usize) -> Arc<Dataset> {
@@ -134,6 +134,62 @@ fn a_run_from_a_bucket_is_resumed_anywhere_and_shared_by_ranks() {
     let ranks: Vec<Loader> =
         (0..2).map(|rank| loader(&set, Position::default(), Share { rank, ranks: 2 }, 0)).collect();
     assert!((0..20).all(|at| take(&ranks[at % 2]).0 == expected[at]));
+}
+
+/// Each machine fetches its share of the shards and no more, all have as many batches, and every clip comes once.
+#[test]
+fn machines_fetch_their_own_shards_and_go_on_in_other_numbers() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let all = shards_in(&bucket(&case).join("shards")).len();
+    let machine = |rank: usize| {
+        let mut config = case.config.clone();
+        config.data.local_cache = Some(case.root.path().join(format!("machine{rank}")));
+        config
+    };
+    let start = |rank: usize, names: &[&str], from: &Position| {
+        let (set, share) = (dataset(opened(&case, &machine(rank)).0, &case, 2), Share { rank, ranks: names.len() });
+        let (lanes, from, budget) = (Lanes::of_machines(names), from.clone(), Budget::packed(set.lengths(), 2));
+        let options = LoaderOptions { seed: 5, from, share, lanes, workers: 2, depth: 2, ..Default::default() };
+        Loader::start(set, budget, options).unwrap()
+    };
+    let two = ["a", "b"];
+    let ranks = [0, 1].map(|rank| start(rank, &two, &Position::default()));
+    let (mut batches, mut positions, mut utterances) = (vec![], vec![], 0);
+    while positions.last().is_none_or(|position: &Position| position.epoch == 0) {
+        let [one, other] = [0, 1].map(|rank| take(&ranks[rank]));
+        assert_eq!(one.1, other.1, "all stand at the same place");
+        utterances += one.2 + other.2;
+        positions.push(one.1.clone());
+        batches.push([one.0, other.0]);
+    }
+    // Clips are few here: some batches of one clip may have had to be said twice.
+    assert!((CLIPS..CLIPS + 2).contains(&utterances), "{utterances}");
+    drop(ranks);
+    let fetched = |rank| shards_in(&kept_dir(&machine(rank).data).join(FeatureSettings::new(&case.config).folder()));
+    let own: Vec<HashSet<_>> = [0, 1]
+        .iter()
+        .map(|&rank| fetched(rank).iter().map(|path| path.file_name().unwrap().to_owned()).collect())
+        .collect();
+    // Of the next epoch the first chunk is fetched, two shards more each.
+    assert!(
+        own.iter().all(|own| (all / 2..=all / 2 + 3).contains(&own.len())),
+        "{} of {all}, {}",
+        own[0].len(),
+        own[1].len()
+    );
+    for stop in [1, 3, 4] {
+        let ranks = [0, 1].map(|rank| start(rank, &two, &positions[stop - 1]));
+        assert!((stop..batches.len()).all(|at| [0, 1].map(|rank| take(&ranks[rank]).0) == batches[at]), "from {stop}");
+        // One machine, or three: they go on in the windows at hand, and stay together.
+        let one = start(0, &["a"], &positions[stop - 1]);
+        assert!(take(&one).1.epoch <= 1);
+        let three = [0, 1, 2].map(|rank| start(rank, &["a", "b", "c"], &positions[stop - 1]));
+        for _ in 0..4 {
+            let at: Vec<Position> = three.iter().map(|rank| take(rank).1).collect();
+            assert!(at.windows(2).all(|pair| pair[0] == pair[1]), "{at:?}");
+        }
+    }
 }
 
 /// It counts as one failure, whatever the number of its clips; all else goes on.
