@@ -80,8 +80,15 @@ impl LocalStore {
         self.shared.shards[number as usize].1
     }
 
-    /// From now on these are needed, in this order, and no others.
-    pub(super) fn want(&self, shards: Vec<u32>) -> io::Result<()> {
+    /// From now on these are needed, in this order, and no others. Those that do not fit here beside the ones before them are left
+    /// for when those are not needed any more: who asked for one would wait for a step that may wait for him.
+    pub(super) fn want(&self, mut shards: Vec<u32>) -> io::Result<()> {
+        let (most, mut taken) = (self.shared.bucket.most_bytes, 0);
+        let mut fits = |shard: &&u32| {
+            taken += self.bytes(**shard);
+            taken <= most
+        };
+        shards.truncate(shards.iter().take_while(&mut fits).count());
         let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
         while *fetchers < FETCHERS {
             let shared = self.shared.clone();

@@ -296,6 +296,29 @@ fn a_run_never_deletes_what_another_reads() {
     assert!(held.iter().any(|path| !path.exists()));
 }
 
+/// Batches that are laid ahead reach beyond what fits here: nobody waits for room, neither they nor who asks for a clip in
+/// between, as a validation does.
+#[test]
+fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let mut config = elsewhere(&case);
+    let largest = shards_in(&bucket(&case).join("shards")).iter().map(|path| fs::metadata(path).unwrap().len()).max();
+    config.data.local_cache_size = ByteSize(3 * largest.unwrap());
+    let (cache, _) = opened(&case, &config);
+    let set = dataset(cache.clone(), &case, 1);
+    set.check_room(1).unwrap();
+    let options = LoaderOptions { seed: 5, workers: 2, depth: 9, ..Default::default() };
+    let run = Loader::start(set.clone(), Budget::packed(set.lengths(), 2), options).unwrap();
+    let start = std::time::Instant::now();
+    for _ in 0..30 {
+        take(&run);
+        assert!((0..CLIPS).all(|index| cache.clip(index).is_ok()));
+        assert!(fetched_bytes(&config) <= config.data.local_cache_size.0);
+    }
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
 /// Machines that share nothing but the bucket, one of which does another's work again.
 #[test]
 fn parts_are_built_into_a_bucket_by_several_machines() {
