@@ -54,6 +54,7 @@ fn options(workers: usize) -> host::loader::LoaderOptions {
     host::loader::LoaderOptions {
         seed: 9,
         share: host::loader::Share::WHOLE,
+        lanes: host::loader::Lanes::ONE,
         from: Position::default(),
         workers,
         depth: 3,

@@ -93,10 +93,14 @@ impl Ranks {
         self.homes[rank].of(rank)
     }
 
+    /// The machine of each rank.
+    pub fn machine_names(&self) -> Vec<&str> {
+        self.homes.iter().map(|home| &*home.machine).collect()
+    }
+
     /// Number of machines.
     pub fn machines(&self) -> usize {
-        let names: std::collections::BTreeSet<&str> = self.homes.iter().map(|home| &*home.machine).collect();
-        names.len()
+        self.machine_names().into_iter().collect::<std::collections::BTreeSet<_>>().len()
     }
 
     /// Ranks on this machine, this one included, from the lowest.

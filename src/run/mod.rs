@@ -13,7 +13,7 @@ use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
 use host::dataset::TrainingData;
-use host::loader::{self, BlockLayout, Budget, Loader, Position, Share};
+use host::loader::{self, BlockLayout, Budget, Lanes, Loader, Position, Share};
 use host::machine::{MIB, mib};
 use host::simulate::Hook;
 use host::telemetry::console;
@@ -104,6 +104,7 @@ pub fn start_loader(context: &RunContext, from: Position) -> Result<Loader, load
         seed: config.training.seed,
         from,
         share: context.share(),
+        lanes: context.ranks.map_or(Lanes::ONE, |ranks| Lanes::of_machines(&ranks.machine_names())),
         workers: context.loader_workers(),
         depth: settings.prefetch_depth(),
         in_flight: host::loader::COPIES_IN_FLIGHT,

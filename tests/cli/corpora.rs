@@ -2,9 +2,11 @@
 
 use super::*;
 use std::ffi::OsStr;
-use std::io::Read;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SECRET: &str = "wJalrXUtnFEMIsecret";
 
@@ -98,6 +100,13 @@ impl Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// Makes the bucket, with the files below a folder in it.
+    fn upload(&self, python: &OsStr, folder: &Path) {
+        let mut command = Command::new(python);
+        let uploaded = self.env(command.args(["-c", UPLOAD, &self.url()]).arg(folder)).output().unwrap();
+        assert!(uploaded.status.success(), "{}", stderr(&uploaded));
+    }
+
     fn env<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("AWS_ENDPOINT_URL", self.url())
@@ -120,11 +129,7 @@ fn a_bucket_is_a_corpus_and_no_credential_is_written() {
     let Some(bench) = packed() else { return };
     let Some(python) = host::test_python("moto.server") else { return };
     let server = Server::start(&python);
-    let uploaded = server
-        .env(Command::new(&python).args(["-c", UPLOAD, &server.url()]).arg(bench.path("shards")))
-        .output()
-        .unwrap();
-    assert!(uploaded.status.success(), "{}", stderr(&uploaded));
+    server.upload(&python, &bench.path("shards"));
     let ours = |args: &[&str]| server.env(&mut bench.command(args)).output().unwrap();
     let mut said = String::new();
     for corpus in ["s3://bucket/tar/", "s3://bucket/parquet", "s3://bucket/tar/shard-*.tar"] {
@@ -147,6 +152,131 @@ fn a_bucket_is_a_corpus_and_no_credential_is_written() {
     }
     assert!(!said.contains(SECRET) && !said.contains("AKIDEXAMPLE"), "{said}");
     assert!(!holds(&bench.path("voice"), SECRET), "a credential in the checkpoint");
+}
+
+/// Between the program and a server: of the requests that come by, some are answered with 500, some by half an answer.
+struct Unreliable {
+    port: u16,
+    refused: Arc<AtomicUsize>,
+    halved: Arc<AtomicUsize>,
+}
+
+impl Unreliable {
+    fn before(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, behind) = (listener.local_addr().unwrap().port(), server.port);
+        let [refused, halved] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let counts = (refused.clone(), halved.clone());
+        std::thread::spawn(move || {
+            for (number, client) in listener.incoming().flatten().enumerate() {
+                let (refused, halved) = counts.clone();
+                std::thread::spawn(move || {
+                    let Ok(answer) = pass_on(&client, behind) else { return };
+                    let refusal =
+                        b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    let some = match number % 10 {
+                        3 => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            &refusal[..]
+                        }
+                        6 => {
+                            halved.fetch_add(1, Ordering::Relaxed);
+                            &answer[..answer.len() / 2]
+                        }
+                        _ => &answer,
+                    };
+                    let _ = (&client).write_all(some);
+                });
+            }
+        });
+        Unreliable { port, refused, halved }
+    }
+}
+
+/// Hands one request to the server and takes its answer.
+fn pass_on(client: &TcpStream, port: u16) -> std::io::Result<Vec<u8>> {
+    let (mut reader, mut head, mut length) = (BufReader::new(client), String::new(), 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let lower = line.to_ascii_lowercase();
+        if let Some(value) = lower.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        if !lower.starts_with("connection:") {
+            head += &line;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let mut server = TcpStream::connect(("127.0.0.1", port))?;
+    server.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes())?;
+    server.write_all(&body)?;
+    let mut answer = vec![];
+    server.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Two machines build their halves into the bucket of a real server through a network that fails now and then, a third makes
+/// the index and trains in bounded room: the same voice as from the same bucket without failures and with room for all.
+#[test]
+fn features_lie_in_a_bucket_whatever_its_network_does() {
+    let Some(bench) = packed() else { return };
+    let Some(python) = host::test_python("moto.server") else { return };
+    let server = Server::start(&python);
+    server.upload(&python, &bench.path("shards"));
+    let config = CONFIG.replace("val_split: 0.1", "val_split: 0.1, shard_size: 100KB, shuffle_shards: 1");
+    fs::write(bench.path("config.yaml"), config).unwrap();
+    let network = Unreliable::before(&server);
+    let run = |port: u16, near: &str, args: &[&str]| {
+        let mut command = bench.command(args);
+        command.args(["--config", "config.yaml", "--cache-dir", "s3://bucket/features", "--local-cache", near]);
+        let output =
+            server.env(&mut command).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains(SECRET), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let prepared = |near: &str, more: &[&str]| {
+        let args = [&["prepare", "s3://bucket/tar/", "--json"], more].concat();
+        let report: serde_json::Value = serde_json::from_str(&run(network.port, near, &args)).unwrap();
+        let count = |name: &str| report["cache"][name].as_u64().unwrap();
+        (count("built"), count("reused"), count("bytes"))
+    };
+    let halves = [prepared("near1", &["--shard", "1/2"]), prepared("near2", &["--shard", "2/2"])];
+    assert_eq!(halves.map(|(built, ..)| built), [8, 8]);
+    assert_eq!(prepared("near1", &["--shard", "2/2"]).0, 0, "done by another machine");
+    let (built, reused, bytes) = prepared("near3", &[]);
+    assert_eq!((built, reused), (0, 16));
+    let most: u64 = 700_000;
+    assert!(bytes > 3 * most / 2, "{bytes} bytes of features are few");
+    let train = |port: u16, near: &str, voice: &str, size: &str| {
+        let args = ["train", "--train-data", "s3://bucket/tar/", "--checkpoint-dir", voice, "--local-cache-size", size];
+        run(port, near, &args);
+        bench.weights(&format!("{voice}/step-00000008"))
+    };
+    let troubled = train(network.port, "near3", "troubled", &most.to_string());
+    assert!(troubled == train(server.port, "near4", "calm", "1GB"));
+    let near = |name: &str| shard_bytes(&bench.path(name));
+    assert!(near("near3") <= most && near("near4") > most, "{} and {} bytes", near("near3"), near("near4"));
+    let [refused, halved] = [&network.refused, &network.halved].map(|count| count.load(Ordering::Relaxed));
+    assert!(refused > 3 && halved > 3, "{refused} requests refused, {halved} answers halved");
+    assert!(!holds(&bench.path("troubled"), SECRET) && !holds(&bench.path("near3"), SECRET));
+}
+
+/// Bytes of all shards below a folder.
+fn shard_bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    let is_shard = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("shard-"));
+    let bytes = |path: PathBuf| match path.is_dir() {
+        true => shard_bytes(&path),
+        false if is_shard(&path) => fs::metadata(&path).unwrap().len(),
+        false => 0,
+    };
+    entries.map(bytes).sum()
 }
 
 /// Whether any file below a folder holds a text.

@@ -3,11 +3,12 @@
 //! ```text
 //! corpora make DIR ROWS    a manifest of so many rows over a thousand short recordings
 //! corpora open DIR         opens it, building what is missing, up to the first batch; prints one JSON object
+//! corpora feed FILE N      N batches of the corpus that a config file names, as fast as they are laid: what a bucket gives
 //! ```
 
 use anyhow::{Context, Result, bail};
 use myxtts_host::audio;
-use myxtts_host::config::{Config, TokenizerKind};
+use myxtts_host::config::{Config, Overrides, TokenizerKind};
 use myxtts_host::dataset::{self, KnownTokenizer};
 use myxtts_host::loader::{Loader, LoaderOptions, Position};
 use myxtts_host::rng::Rng;
@@ -28,7 +29,8 @@ fn main() -> Result<()> {
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["make", dir, rows] => make(Path::new(dir), rows.parse()?),
         ["open", dir] => open(Path::new(dir)),
-        _ => bail!("usage: corpora make DIR ROWS | open DIR"),
+        ["feed", config, batches] => feed(Path::new(config), batches.parse()?),
+        _ => bail!("usage: corpora make DIR ROWS | open DIR | feed FILE N"),
     }
 }
 
@@ -98,6 +100,29 @@ fn open(dir: &Path) -> Result<()> {
             "peak_mib": most["VmHWM"], "anonymous_mib": most["RssAnon"], "mapped_mib": most["RssFile"],
         })
     );
+    Ok(())
+}
+
+fn feed(config: &Path, batches: usize) -> Result<()> {
+    let config = Config::resolve(Some(config), Overrides::default())?;
+    let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
+    let (workers, seed) = (config.data.loader_workers(), config.training.seed);
+    let options = LoaderOptions { seed, workers, depth: config.data.prefetch_depth(), ..Default::default() };
+    let loader = Loader::start(data.train.clone(), data.budget, options)?;
+    let (mut frames, clock) = (0, Instant::now());
+    for _ in 0..batches {
+        let batch = loader.next().context("no batch came")??;
+        frames += batch.frame_spans.iter().map(|span| span.len).sum::<usize>();
+        loader.recycle(batch.block);
+    }
+    let (seconds, hop, rate_hz) = (clock.elapsed().as_secs_f64(), config.model.hop_length, config.data.sample_rate);
+    let audio_seconds = (frames * hop) as f64 / f64::from(rate_hz);
+    let mib = audio_seconds * f64::from(rate_hz) * 2.0 / f64::from(1 << 20);
+    let told = json!({
+        "batches": batches, "chunks": data.train.chunks(), "workers": workers, "seconds": seconds,
+        "audio_seconds_per_second": audio_seconds / seconds, "mib_per_second": mib / seconds,
+    });
+    println!("{told}");
     Ok(())
 }
 

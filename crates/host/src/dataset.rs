@@ -235,20 +235,8 @@ pub enum Part {
 pub fn parts(corpus: Corpus, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
     match corpus.into_parts() {
         (train, Some(validation)) => (train, validation),
-        (all, None) => split(all, data),
+        (all, None) => corpus::split(all, data),
     }
-}
-
-fn split(all: Vec<Utterance>, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
-    if data.val_split == 0.0 {
-        return (all, Vec::new());
-    }
-    let (train, validation) = corpus::split(all, data.val_split);
-    if data.train_split + data.val_split > 1.0 - 1e-9 {
-        return (train, validation);
-    }
-    // The same hash decides, so what lies between the two shares is left out of both.
-    (corpus::split(train, 1.0 - data.train_split).0, validation)
 }
 
 /// What a resumed run's voice cannot read in this corpus.

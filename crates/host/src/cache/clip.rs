@@ -12,7 +12,7 @@ use super::shard::{self, Shard, ShardLocation};
 use super::table::{CorpusTable, LengthColumns, PIECE_ROWS};
 use super::{Error, Failure};
 use crate::config::Data;
-use crate::corpus::{self, is_member, shown};
+use crate::corpus::{Borders, Share, is_member, shown};
 use arrow_buffer::Buffer;
 use rayon::prelude::*;
 use std::fs;
@@ -124,18 +124,9 @@ impl Cache {
         if let Some(from) = validation_from {
             return parts(&|row, _| Some(if row < from { Share::Train } else { Share::Validation }));
         }
-        let [lowest, highest] = table.about.fractions.map(f64::from_bits);
-        let held_out = corpus::border(table.len(), lowest, highest, data.val_split);
-        let mut trained_from = held_out;
-        if data.val_split != 0.0 && data.train_split + data.val_split <= 1.0 - 1e-9 {
-            // The same hash decides, so what lies between the two shares is left out of both.
-            let (count, lowest) = self.lowest_from(held_out)?;
-            trained_from = held_out.max(corpus::border(count, lowest, highest, 1.0 - data.train_split));
-        }
-        parts(&|_, fraction| match fraction < held_out {
-            true => Some(Share::Validation),
-            false => (fraction >= trained_from).then_some(Share::Train),
-        })
+        let range = table.about.fractions.map(f64::from_bits);
+        let borders = Borders::new(table.len(), range, data, |border| self.lowest_from(border))?;
+        parts(&|_, fraction| borders.share(fraction))
     }
 
     /// The clips in front of a row: of a corpus that brings its own validation part, those to train on.
@@ -342,12 +333,6 @@ fn shards_here(job: &BuildJob, table: &CorpusTable) -> Option<Vec<OnceLock<Optio
         let _ = cell.set(Some(shard));
     }
     Some(shards)
-}
-
-/// What a row is for.
-enum Share {
-    Train,
-    Validation,
 }
 
 /// Rows that have features and that are for training, and those for validation, by number and fraction.

@@ -72,7 +72,13 @@ impl Error {
     /// The local part of a bucket is too small for what a run needs at a time.
     pub(super) fn small_store(path: &Path, bytes: u64, needed: u64) -> Self {
         let what = format!("{} bytes for features are too few: three windows of shards take {needed}", bytes);
-        Error::Place(path.to_owned(), what, Hint::new("raise --local-cache-size, or lower `shuffle_shards`"))
+        Error::Place(
+            path.to_owned(),
+            what,
+            Hint::new(
+                "raise --local-cache-size, or lower `shuffle_shards` or, for features that are yet to be built, `shard_size`",
+            ),
+        )
     }
 
     pub(super) fn durations(path: &Path, what: &str) -> Self {

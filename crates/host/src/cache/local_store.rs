@@ -12,13 +12,13 @@ use super::bucket::{self, Bucket};
 use super::digest::Hasher;
 use super::settings::AudioForm;
 use super::shard::{self, Shard};
+use crate::storage::bounded::{self, KeptFile, is_named, make_room};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Shards that are fetched at a time; each is read in several ranges.
 const FETCHERS: usize = 4;
@@ -28,8 +28,6 @@ const POLL: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A shard that does not match its digest was spoilt on the way, or is in the bucket.
 const ATTEMPTS: usize = 2;
-/// Held while room is made.
-const ROOM: &str = "room.lock";
 
 /// The shards of one cache on this machine.
 pub(super) struct LocalStore {
@@ -82,8 +80,15 @@ impl LocalStore {
         self.shared.shards[number as usize].1
     }
 
-    /// From now on these are needed, in this order, and no others.
-    pub(super) fn want(&self, shards: Vec<u32>) -> io::Result<()> {
+    /// From now on these are needed, in this order, and no others. Those that do not fit here beside the ones before them are left
+    /// for when those are not needed any more: who asked for one would wait for a step that may wait for him.
+    pub(super) fn want(&self, mut shards: Vec<u32>) -> io::Result<()> {
+        let (most, mut taken) = (self.shared.bucket.most_bytes, 0);
+        let mut fits = |shard: &&u32| {
+            taken += self.bytes(**shard);
+            taken <= most
+        };
+        shards.truncate(shards.iter().take_while(&mut fits).count());
         let mut fetchers = self.fetchers.lock().unwrap_or_else(PoisonError::into_inner);
         while *fetchers < FETCHERS {
             let shared = self.shared.clone();
@@ -214,11 +219,8 @@ impl Shared {
 
     /// A file that is complete, held from now on.
     fn present(&self, path: &Path, bytes: u64) -> Option<Held> {
-        let lock = File::open(path).ok()?;
-        lock.try_lock_shared().ok()?;
-        // Whoever made room may have deleted it before the lock was taken.
-        (is_named(&lock, path) && lock.metadata().ok()?.len() == bytes).then_some(())?;
-        let _ = lock.set_modified(SystemTime::now());
+        let lock = bounded::hold(path)?;
+        (lock.metadata().ok()?.len() == bytes).then_some(())?;
         Some(Held { shard: Shard::open(path, self.form).ok()?, _lock: lock })
     }
 
@@ -226,7 +228,7 @@ impl Shared {
     fn fetch(&self, number: u32, mut file: &File, part: &Path, path: &Path) -> io::Result<bool> {
         let (name, bytes) = &self.shards[number as usize];
         let began = Instant::now();
-        while let Some(missing) = make_room(&self.bucket.root, self.bucket.most_bytes, *bytes, Some(file))? {
+        while let Some(missing) = make_room(&self.bucket.root, fetched, self.bucket.most_bytes, *bytes, Some(file))? {
             if !self.is_wanted(number) {
                 return Ok(false);
             }
@@ -259,54 +261,16 @@ impl Shared {
     }
 }
 
-/// Whether a file still has its name, and is not one that was deleted meanwhile.
-fn is_named(file: &File, path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| file.metadata().is_ok_and(|own| own.ino() == meta.ino()))
-}
-
-/// Deletes the least recently used shards that nobody holds until so many bytes fit, and takes the room for `file`. Where
-/// that is not enough: how many bytes are missing.
-fn make_room(root: &Path, most: u64, bytes: u64, file: Option<&File>) -> io::Result<Option<u64>> {
-    let lock = File::create(root.join(ROOM))?;
-    lock.lock()?;
-    file.map_or(Ok(()), |file| file.set_len(0))?;
-    let mut files = fetched(root);
-    files.sort_by_key(|(_, used, _)| *used);
-    let mut total: u64 = files.iter().map(|(_, _, bytes)| bytes).sum();
-    for (path, _, size) in files {
-        if total + bytes <= most {
-            break;
-        }
-        if remove_unused(&path) {
-            total -= size;
-        }
-    }
-    let missing = (total + bytes).checked_sub(most).filter(|missing| *missing > 0);
-    if let (None, Some(file)) = (missing, file) {
-        file.set_len(bytes)?;
-    }
-    Ok(missing)
-}
-
-/// Deletes a file unless somebody holds it.
-fn remove_unused(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(path).is_ok())
-}
-
-/// Shards and parts of shards below a folder: path, when they were last used, bytes.
-pub(super) fn fetched(root: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
+/// Shards and parts of shards below a folder.
+pub(super) fn fetched(root: &Path) -> Vec<KeptFile> {
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let inside = |dirs: Vec<PathBuf>| -> Vec<PathBuf> { dirs.iter().flat_map(|dir| entries(dir)).collect() };
     // Of each bucket, the folders of its settings.
     let files = inside(inside(entries(root).collect())).into_iter().filter(|path| bucket::is_fetched(path));
-    let stat = |path: PathBuf| {
-        let meta = fs::metadata(&path).ok()?;
-        Some((path, meta.modified().ok()?, meta.len()))
-    };
-    files.filter_map(stat).collect()
+    files.filter_map(KeptFile::of).collect()
 }
 
 /// Keeps to the bound after a build: what it wrote here and put into the bucket counts as fetched.
 pub(super) fn trim(bucket: &Bucket) {
-    let _ = make_room(&bucket.root, bucket.most_bytes, 0, None);
+    let _ = make_room(&bucket.root, fetched, bucket.most_bytes, 0, None);
 }

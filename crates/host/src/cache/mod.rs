@@ -220,7 +220,7 @@ fn with_job<T>(
         max_failures: data.max_failures.of(utterances.len()),
         whole: None,
         bucket,
-        shard_bytes: writer::SHARD_BYTES,
+        shard_bytes: usize::try_from(data.shard_size.0).unwrap_or(usize::MAX),
         looked_at,
         mapped_at_once: if data.enable_caching { MAPPED_AT_ONCE } else { usize::MAX },
         progress,

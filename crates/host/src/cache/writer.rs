@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 /// What the names of shards begin with that are being written.
 pub(super) const TEMPORARY: &str = "shard";
-/// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
-pub(super) const SHARD_BYTES: usize = 64 << 20;
 /// What is gathered in memory before it is written.
 const BATCH_BYTES: usize = 1 << 20;
 /// Arrow starts every column at a multiple of this, and ends a batch at one.
@@ -36,6 +34,7 @@ pub(super) struct Writer {
     schema: SchemaRef,
     batch: Columns,
     open: Option<FileWriter<Output>>,
+    /// Larger shards lose more when a build is killed, smaller ones make a large cache slow to open.
     shard_bytes: usize,
     written_bytes: usize,
     /// What is in the shard at hand. The number of the shard is for its reader to give.

@@ -118,7 +118,9 @@ section! {
         local_cache: Option<PathBuf>;
         /// most that features of a bucket take on this machine, such as 200GB; the least recently used go
         local_cache_size: ByteSize = ByteSize(100_000_000_000);
-        /// of features in a bucket, shards of 64 MiB that are shuffled together; all of them where they are no more
+        /// size of the shards that features are built into; of a bucket, smaller ones mix better in the same room and take more requests
+        shard_size: ByteSize = ByteSize(64 << 20);
+        /// of features in a bucket, shards that are shuffled together; all of them where they are no more
         shuffle_shards: usize = 32, in 1..=1_000_000;
         /// pcm: 16-bit samples; mel: frames in half precision, for machines without a GPU
         cache_content: CacheContent;

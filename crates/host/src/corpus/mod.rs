@@ -29,7 +29,7 @@ pub use error::{Error, RowProblem};
 pub use feed::{AudioFeed, Unread};
 pub use source::{AudioSource, Member, is_member, shown};
 pub use split::hash_fraction;
-pub(crate) use split::{border, split};
+pub(crate) use split::{Borders, Share, split};
 
 use crate::config::{CorpusFormat, Data};
 use crate::storage::{self, Store};

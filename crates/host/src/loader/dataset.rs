@@ -5,6 +5,7 @@ use super::block::Block;
 use super::block_layout::{BlockLayout, SoundKind};
 use super::error::Error;
 use super::fit_report::FitReport;
+use super::lanes::Lanes;
 use super::layout::{Budget, Length, Lengths, Span};
 use super::order::Order;
 use super::packer::{ChunkPlan, pack};
@@ -17,6 +18,7 @@ use crate::config::{Config, LongClips};
 use crate::rng::Rng;
 use crate::simulate::{Hook, Moment};
 use crate::text::Tokenizer;
+use rayon::prelude::*;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -182,8 +184,25 @@ impl Dataset {
 
     /// The batches of one chunk of an epoch.
     pub fn plan(&self, budget: &Budget, seed: u64, epoch: u64, chunk: u64) -> ChunkPlan {
-        let (clips, mut rng) = self.order.chunk(seed, epoch, chunk);
-        pack(clips, &self.lengths, budget, &mut rng)
+        self.plan_of_lanes(budget, seed, epoch, chunk, &Lanes::ONE)
+    }
+
+    /// The batches of all lanes in the chunk that begins here, in the turns of ranks.
+    pub(super) fn plan_of_lanes(&self, budget: &Budget, seed: u64, epoch: u64, chunk: u64, lanes: &Lanes) -> ChunkPlan {
+        let count = self.order.lanes(lanes.count());
+        let lane = |lane: usize| {
+            let (clips, mut rng) = self.order.lane(seed, epoch, chunk, (lane, count));
+            pack(clips, &self.lengths, budget, &mut rng)
+        };
+        match count {
+            1 => ChunkPlan::new(&lane(0)),
+            _ => ChunkPlan::new(&lanes.in_turns((0..count).into_par_iter().map(lane).collect())),
+        }
+    }
+
+    /// Whether lanes have shards of their own.
+    pub(super) fn has_lanes(&self, lanes: &Lanes) -> bool {
+        self.order.lanes(lanes.count()) > 1
     }
 
     /// Batches of an epoch: those of the first chunk, and as many for the clips of the others. Epochs differ by a few.
@@ -193,15 +212,20 @@ impl Dataset {
         (first.len() * self.lengths.len()).div_ceil(clips.max(1))
     }
 
-    /// Has the shards of these chunks fetched, each an epoch and a number, in this order. Where shards are not fetched it does
-    /// nothing.
-    pub(super) fn fetch_ahead(&self, seed: u64, chunks: impl Iterator<Item = (u64, u64)>) -> Result<(), cache::Error> {
+    /// Has the shards of these chunks fetched that a lane of so many needs, each chunk an epoch and a number, in this order. Where
+    /// shards are not fetched it does nothing.
+    pub(super) fn fetch_ahead(
+        &self,
+        seed: u64,
+        chunks: impl Iterator<Item = (u64, u64)>,
+        lane: (usize, usize),
+    ) -> Result<(), cache::Error> {
         if !self.cache.is_away() {
             return Ok(());
         }
         let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
         for (epoch, chunk) in chunks {
-            wanted.extend(self.order.shards(seed, epoch, chunk).into_iter().filter(|shard| seen.insert(*shard)));
+            wanted.extend(self.order.shards(seed, epoch, chunk, lane).into_iter().filter(|shard| seen.insert(*shard)));
         }
         self.cache.want(wanted)
     }
@@ -217,9 +241,10 @@ impl Dataset {
         self.cache.check_room(3 * shuffle_shards)
     }
 
-    /// Epoch and chunk behind another.
-    pub(super) fn after(&self, epoch: u64, chunk: u64) -> (u64, u64) {
-        if chunk + 1 < self.chunks() { (epoch, chunk + 1) } else { (epoch + 1, 0) }
+    /// Epoch and chunk behind another; lanes take a window each.
+    pub(super) fn after(&self, epoch: u64, chunk: u64, lanes: &Lanes) -> (u64, u64) {
+        let next = chunk + self.order.lanes(lanes.count()) as u64;
+        if next < self.chunks() { (epoch, next) } else { (epoch + 1, 0) }
     }
 
     /// Tells two sets apart that differ in a recording, a text or a cut.

@@ -70,10 +70,39 @@ impl Order {
         (clips, Rng::new(&[seed, epoch, chunk]))
     }
 
-    /// The shards of a chunk; none where clips are shuffled whatever shard they are of.
-    pub fn shards(&self, seed: u64, epoch: u64, chunk: u64) -> Vec<u32> {
+    /// Windows of shards that several lanes take at a time, one each; none where clips are shuffled whatever shard they
+    /// are of, and lanes are one.
+    pub fn lanes(&self, lanes: usize) -> usize {
+        if matches!(self, Order::Shards(_)) { lanes } else { 1 }
+    }
+
+    /// The clips of a lane of so many, in the chunk that begins with this window, and what decides on all else in it.
+    pub fn lane(&self, seed: u64, epoch: u64, chunk: u64, (lane, lanes): (usize, usize)) -> (Vec<u32>, Rng) {
+        let Order::Shards(order) = self else { return self.chunk(seed, epoch, chunk) };
+        if lanes == 1 {
+            return self.chunk(seed, epoch, chunk);
+        }
+        let shards = self.windows(seed, epoch, chunk, lanes);
+        let (own, is_dealt) = own_of(&shards, lane, lanes);
+        let mut clips: Vec<u32> = own.iter().flat_map(|&shard| order.clips_of(shard)).copied().collect();
+        if !is_dealt {
+            (clips, _) = own_of(&clips, lane, lanes);
+        }
+        (clips, Rng::new(&[seed, epoch, chunk, lane as u64]))
+    }
+
+    /// The shards that a lane of so many needs of a chunk; none where clips are shuffled whatever shard they are of.
+    pub fn shards(&self, seed: u64, epoch: u64, chunk: u64, (lane, lanes): (usize, usize)) -> Vec<u32> {
         let Order::Shards(order) = self else { return vec![] };
-        self.places(order.shards.len(), seed, epoch, chunk).map(|shard| order.shards[shard]).collect()
+        let (own, _) = own_of(&self.windows(seed, epoch, chunk, lanes), lane, lanes);
+        own.into_iter().map(|shard| order.shards[shard]).collect()
+    }
+
+    /// Places of the shards of so many windows, or as many as the epoch still has.
+    fn windows(&self, seed: u64, epoch: u64, first: u64, windows: usize) -> Vec<usize> {
+        let Order::Shards(order) = self else { return vec![] };
+        let windows = first..(first + windows as u64).min(self.chunks());
+        windows.flat_map(|window| self.places(order.shards.len(), seed, epoch, window)).collect()
     }
 
     /// What comes in a chunk, of so many things.
@@ -82,6 +111,13 @@ impl Order {
         let [start, end] = [chunk as usize, chunk as usize + 1].map(|chunk| things * chunk / chunks);
         (start..end).map(move |place| order.at(place))
     }
+}
+
+/// What a lane gets when things are dealt out, and whether they were: where there is not one for each, all take all.
+fn own_of<T: Copy>(things: &[T], lane: usize, lanes: usize) -> (Vec<T>, bool) {
+    let is_dealt = things.len() >= lanes;
+    let own = if is_dealt { things.iter().skip(lane).step_by(lanes).copied().collect() } else { things.to_vec() };
+    (own, is_dealt)
 }
 
 impl ShardOrder {
@@ -122,7 +158,7 @@ mod tests {
             prop_assert!(seen.into_iter().eq(0..shards.len() as u32));
             let mut needed = Vec::new();
             for (number, clips) in chunks.iter().enumerate() {
-                let held = order.shards(seed, epoch, number as u64);
+                let held = order.shards(seed, epoch, number as u64, (0, 1));
                 prop_assert!(held.len() <= window);
                 let of_clips: BTreeSet<u32> = clips.iter().map(|&clip| shards[clip as usize]).collect();
                 prop_assert_eq!(&of_clips, &held.iter().copied().collect());
@@ -130,6 +166,35 @@ mod tests {
             }
             let once: BTreeSet<u32> = needed.iter().copied().collect();
             prop_assert_eq!(once.len(), needed.len());
+        }
+
+        /// Lanes share an epoch out: every clip is in one of them, and each needs as many shards as the others, but for one
+        /// a chunk.
+        #[test]
+        fn a_lane_needs_its_share_of_the_shards(
+            clips in 100usize..1000, window in 1usize..8, lanes in 2usize..5, seed: u64, epoch: u64,
+        ) {
+            let shards: Vec<u32> = (0..clips).map(|clip| clip as u32 / 5).collect();
+            let order = Order::of_shards(&shards, window);
+            let (mut seen, mut needed) = (vec![], vec![0; lanes]);
+            for chunk in (0..order.chunks()).step_by(lanes) {
+                let of = |lane| order.shards(seed, epoch, chunk, (lane, lanes));
+                for lane in 0..lanes {
+                    let held: BTreeSet<u32> = of(lane).into_iter().collect();
+                    let (own, _) = order.lane(seed, epoch, chunk, (lane, lanes));
+                    prop_assert!(held.len() <= window.max(lanes - 1) && !own.is_empty());
+                    prop_assert!(own.iter().all(|&clip| held.contains(&shards[clip as usize])));
+                    needed[lane] += held.len();
+                    seen.extend(own);
+                }
+            }
+            seen.sort_unstable();
+            // The last clips of an epoch may be fewer than the lanes, and then come in all of them.
+            prop_assert!(seen.len() < clips + lanes * lanes);
+            seen.dedup();
+            prop_assert!(seen.into_iter().eq(0..clips as u32));
+            let chunks = order.chunks().div_ceil(lanes as u64) as usize;
+            prop_assert!(needed.iter().max().unwrap() - needed.iter().min().unwrap() <= chunks, "{needed:?}");
         }
     }
 

@@ -21,7 +21,7 @@ pub struct ChunkPlan {
 }
 
 impl ChunkPlan {
-    fn new(batches: &[Vec<u32>]) -> Self {
+    pub(super) fn new(batches: &[Vec<u32>]) -> Self {
         let mut plan = ChunkPlan::default();
         for batch in batches {
             plan.clips.extend(batch);
@@ -51,7 +51,7 @@ impl ChunkPlan {
 }
 
 /// Batches of some clips. Depends on its arguments alone.
-pub(super) fn pack(mut order: Vec<u32>, lengths: &Lengths, budget: &Budget, rng: &mut Rng) -> ChunkPlan {
+pub(super) fn pack(mut order: Vec<u32>, lengths: &Lengths, budget: &Budget, rng: &mut Rng) -> Vec<Vec<u32>> {
     rng.shuffle(&mut order);
     let window_frames = WINDOW_BATCHES * budget.frames;
     let (mut batches, mut window, mut frames) = (Vec::new(), Vec::new(), 0);
@@ -71,7 +71,7 @@ pub(super) fn pack(mut order: Vec<u32>, lengths: &Lengths, budget: &Budget, rng:
         rng.shuffle(batch);
     }
     rng.shuffle(&mut batches);
-    ChunkPlan::new(&batches)
+    batches
 }
 
 struct Bin {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn plan(lengths: &Lengths, budget: &Budget, seed: u64, epoch: u64) -> ChunkPlan {
-        pack((0..lengths.len() as u32).collect(), lengths, budget, &mut Rng::new(&[seed, epoch]))
+        ChunkPlan::new(&pack((0..lengths.len() as u32).collect(), lengths, budget, &mut Rng::new(&[seed, epoch])))
     }
 
     /// Truth: what this program planned before it planned in chunks. A run that was begun then goes on exactly.

@@ -1,6 +1,7 @@
 //! Batches by number, across chunks and epochs: which clips, and where that is in the run.
 
 use super::dataset::Dataset;
+use super::lanes::Lanes;
 use super::layout::Budget;
 use super::packer::ChunkPlan;
 use super::position::Position;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 /// Numbers count from the first batch of the chunk that the run starts or goes on in.
 pub(super) struct Plans {
     seed: u64,
+    lanes: Lanes,
+    /// The lane that shards are fetched for.
+    lane: usize,
     /// The chunks in use, without a hole.
     planned: VecDeque<Planned>,
     /// Epoch and chunk that come next.
@@ -36,19 +40,20 @@ impl Planned {
 }
 
 impl Plans {
-    pub fn new(seed: u64, epoch: u64, chunk: u64) -> Self {
-        Plans { seed, planned: VecDeque::new(), next: (epoch, chunk), end: 0 }
+    /// For a rank of some lane.
+    pub fn new(seed: u64, (epoch, chunk): (u64, u64), rank: usize, lanes: Lanes) -> Self {
+        Plans { seed, lane: lanes.of(rank), lanes, planned: VecDeque::new(), next: (epoch, chunk), end: 0 }
     }
 
     /// A batch: its chunk, and its number there.
     pub fn locate(&mut self, number: u64, dataset: &Dataset, budget: &Budget) -> (Planned, u64) {
         while self.end <= number {
             let (epoch, chunk) = self.next;
-            let plan = Arc::new(dataset.plan(budget, self.seed, epoch, chunk));
+            let plan = Arc::new(dataset.plan_of_lanes(budget, self.seed, epoch, chunk, &self.lanes));
             let first = self.end;
             self.end += plan.len() as u64;
             self.planned.push_back(Planned { epoch, chunk, first, plan });
-            self.next = dataset.after(epoch, chunk);
+            self.next = dataset.after(epoch, chunk, &self.lanes);
             self.fetch_ahead(dataset);
         }
         let at = self.planned.partition_point(|planned| planned.first <= number) - 1;
@@ -60,7 +65,7 @@ impl Plans {
     /// What is in use stays, and the chunk behind it is fetched. Where that cannot be begun, clips are fetched one at a time.
     fn fetch_ahead(&self, dataset: &Dataset) {
         let in_use = self.planned.iter().map(|planned| (planned.epoch, planned.chunk));
-        let _ = dataset.fetch_ahead(self.seed, in_use.chain([self.next]));
+        let _ = dataset.fetch_ahead(self.seed, in_use.chain([self.next]), (self.lane, self.lanes.count()));
     }
 
     /// Where a run stands that has delivered everything before `low`. Chunks that are over are forgotten.

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     pub epoch: u64,
-    /// Chunk of the epoch that is planned at once; a corpus of usual size is one.
+    /// Chunk of the epoch that is planned at once; a corpus of usual size is one. Of a bucket that several machines read, the
+    /// first of the windows of shards that they are at.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chunk: u64,
     /// Batch of the chunk.

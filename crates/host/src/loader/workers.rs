@@ -8,6 +8,7 @@ use super::block::{Allocate, Block, PlainBlock};
 use super::block_layout::BlockLayout;
 use super::dataset::{Dataset, Spoilt, message};
 use super::error::Error;
+use super::lanes::Lanes;
 use super::layout::{Budget, Span};
 use super::plans::Plans;
 use super::position::{self, Position};
@@ -32,6 +33,8 @@ pub struct LoaderOptions {
     pub from: Position,
     /// The batches that this rank takes.
     pub share: Share,
+    /// Ranks that read the same shards of a bucket.
+    pub lanes: Lanes,
     /// 0 makes every batch when it is asked for, in the reader's thread.
     pub workers: usize,
     /// Batches that may wait.
@@ -54,6 +57,7 @@ impl Default for LoaderOptions {
             seed: 0,
             from: Position::default(),
             share: Share::WHOLE,
+            lanes: Lanes::ONE,
             workers: 1,
             depth: 1,
             in_flight: 1,
@@ -142,8 +146,23 @@ enum Task {
 impl Loader {
     pub fn start(dataset: Arc<Dataset>, budget: Budget, options: LoaderOptions) -> Result<Self, Error> {
         assert!(!dataset.lengths().is_empty(), "there is no batch without clips");
-        let LoaderOptions { seed, from, share, workers, depth, in_flight, ordered, allocate, max_failures, hook } =
-            options;
+        let LoaderOptions {
+            seed,
+            mut from,
+            share,
+            lanes,
+            workers,
+            depth,
+            in_flight,
+            ordered,
+            allocate,
+            max_failures,
+            hook,
+        } = options;
+        if dataset.has_lanes(&lanes) {
+            // A position of other ranks may lie between two turns of these.
+            from = Position { batch: from.batch.next_multiple_of(share.ranks as u64), ahead: vec![], ..from };
+        }
         let state = State {
             window: Window::new(ordered || share.ranks > 1),
             free: Vec::new(),
@@ -166,7 +185,7 @@ impl Loader {
             hook,
             turns: Turns::new(share, from.batch, &from.ahead),
             is_shared: share.ranks > 1,
-            plans: Mutex::new(Plans::new(seed, from.epoch, from.chunk)),
+            plans: Mutex::new(Plans::new(seed, (from.epoch, from.chunk), share.rank, lanes)),
             queue: Queue::new(state),
             busy_ns: AtomicU64::new(0),
         };

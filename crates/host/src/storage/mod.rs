@@ -5,6 +5,7 @@
 //! back-off, up to a number of attempts and a time; errors name the object, never a credential. Memory: what is asked for,
 //! and a page of a listing.
 
+pub mod bounded;
 mod error;
 #[cfg(all(test, feature = "remote"))]
 pub(crate) mod faulty_server;

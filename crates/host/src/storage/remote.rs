@@ -5,6 +5,7 @@
 
 use super::location;
 use super::{Error, Fault, Object, Options};
+use crate::machine;
 use crate::rng::Rng;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -39,14 +40,15 @@ const PARTS_FROM_BYTES: u64 = 16 << 20;
 const PART_BYTES: usize = 8 << 20;
 const PARTS_AT_ONCE: usize = 4;
 const MAX_PAUSE: Duration = Duration::from_secs(10);
-/// Connections are made by these; whoever waits for an answer waits on its own thread.
-const RUNTIME_THREADS: usize = 2;
+/// Most threads that connections are served by, which is a quarter of the cores; whoever waits for an answer waits on its own
+/// thread.
+const MOST_RUNTIME_THREADS: usize = 8;
 
 static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
     // TLS by ring, which a C compiler builds in seconds.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(RUNTIME_THREADS)
+        .worker_threads((machine::cores() / 4).clamp(2, MOST_RUNTIME_THREADS))
         .thread_name("storage")
         .enable_all()
         .build()

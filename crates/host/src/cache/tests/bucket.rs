@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::config::ByteSize;
-use crate::loader::{Budget, ClipLimits, Dataset, Loader, LoaderOptions, Position, Share};
+use crate::loader::{Budget, ClipLimits, Dataset, Lanes, Loader, LoaderOptions, Position, Share};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 const CLIPS: usize = 24;
 /// Reached by the third clip of some 16,200 samples.
-const SHARD_BYTES: usize = 90_000;
+const SHARD_BYTES: u64 = 90_000;
 
 /// Clips that are long enough for their texts.
 fn spoken() -> Case {
@@ -24,7 +24,7 @@ fn in_bucket(mut case: Case) -> Case {
     let url = format!("file://{}/bucket", case.root.path().display());
     case.config.data.cache_dir = Some(url.into());
     case.config.data.local_cache = Some(case.root.path().join("near"));
-    case.config.data.shuffle_shards = 2;
+    (case.config.data.shard_size, case.config.data.shuffle_shards) = (ByteSize(SHARD_BYTES), 2);
     case
 }
 
@@ -36,11 +36,7 @@ fn elsewhere(case: &Case) -> Config {
 }
 
 fn opened(case: &Case, config: &Config) -> (Cache, CacheReport) {
-    let (progress, stop) = (|_| (), AtomicBool::new(false));
-    let small = |job: &BuildJob| build_missing(&BuildJob { shard_bytes: SHARD_BYTES, ..job.clone() });
-    with_job(usize::MAX, &case.utterances, &case.tokenizer, config, (&progress, &stop, &Hook::NONE), small)
-        .unwrap()
-        .unwrap()
+    prepare(&case.utterances, &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 /// The folder of these settings in the bucket.
@@ -53,7 +49,7 @@ fn shards_in(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn fetched_bytes(config: &Config) -> u64 {
-    local_store::fetched(config.data.local_cache.as_ref().unwrap()).iter().map(|(_, _, bytes)| bytes).sum()
+    local_store::fetched(config.data.local_cache.as_ref().unwrap()).iter().map(|file| file.bytes).sum()
 }
 
 fn dataset(cache: Cache, case: &Case, shuffle_shards: usize) -> Arc<Dataset> {
@@ -138,6 +134,62 @@ fn a_run_from_a_bucket_is_resumed_anywhere_and_shared_by_ranks() {
     let ranks: Vec<Loader> =
         (0..2).map(|rank| loader(&set, Position::default(), Share { rank, ranks: 2 }, 0)).collect();
     assert!((0..20).all(|at| take(&ranks[at % 2]).0 == expected[at]));
+}
+
+/// Each machine fetches its share of the shards and no more, all have as many batches, and every clip comes once.
+#[test]
+fn machines_fetch_their_own_shards_and_go_on_in_other_numbers() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let all = shards_in(&bucket(&case).join("shards")).len();
+    let machine = |rank: usize| {
+        let mut config = case.config.clone();
+        config.data.local_cache = Some(case.root.path().join(format!("machine{rank}")));
+        config
+    };
+    let start = |rank: usize, names: &[&str], from: &Position| {
+        let (set, share) = (dataset(opened(&case, &machine(rank)).0, &case, 2), Share { rank, ranks: names.len() });
+        let (lanes, from, budget) = (Lanes::of_machines(names), from.clone(), Budget::packed(set.lengths(), 2));
+        let options = LoaderOptions { seed: 5, from, share, lanes, workers: 2, depth: 2, ..Default::default() };
+        Loader::start(set, budget, options).unwrap()
+    };
+    let two = ["a", "b"];
+    let ranks = [0, 1].map(|rank| start(rank, &two, &Position::default()));
+    let (mut batches, mut positions, mut utterances) = (vec![], vec![], 0);
+    while positions.last().is_none_or(|position: &Position| position.epoch == 0) {
+        let [one, other] = [0, 1].map(|rank| take(&ranks[rank]));
+        assert_eq!(one.1, other.1, "all stand at the same place");
+        utterances += one.2 + other.2;
+        positions.push(one.1.clone());
+        batches.push([one.0, other.0]);
+    }
+    // Clips are few here: some batches of one clip may have had to be said twice.
+    assert!((CLIPS..CLIPS + 2).contains(&utterances), "{utterances}");
+    drop(ranks);
+    let fetched = |rank| shards_in(&kept_dir(&machine(rank).data).join(FeatureSettings::new(&case.config).folder()));
+    let own: Vec<HashSet<_>> = [0, 1]
+        .iter()
+        .map(|&rank| fetched(rank).iter().map(|path| path.file_name().unwrap().to_owned()).collect())
+        .collect();
+    // Of the next epoch the first chunk is fetched, two shards more each.
+    assert!(
+        own.iter().all(|own| (all / 2..=all / 2 + 3).contains(&own.len())),
+        "{} of {all}, {}",
+        own[0].len(),
+        own[1].len()
+    );
+    for stop in [1, 3, 4] {
+        let ranks = [0, 1].map(|rank| start(rank, &two, &positions[stop - 1]));
+        assert!((stop..batches.len()).all(|at| [0, 1].map(|rank| take(&ranks[rank]).0) == batches[at]), "from {stop}");
+        // One machine, or three: they go on in the windows at hand, and stay together.
+        let one = start(0, &["a"], &positions[stop - 1]);
+        assert!(take(&one).1.epoch <= 1);
+        let three = [0, 1, 2].map(|rank| start(rank, &["a", "b", "c"], &positions[stop - 1]));
+        for _ in 0..4 {
+            let at: Vec<Position> = three.iter().map(|rank| take(rank).1).collect();
+            assert!(at.windows(2).all(|pair| pair[0] == pair[1]), "{at:?}");
+        }
+    }
 }
 
 /// It counts as one failure, whatever the number of its clips; all else goes on.
@@ -244,6 +296,29 @@ fn a_run_never_deletes_what_another_reads() {
     assert!(held.iter().any(|path| !path.exists()));
 }
 
+/// Batches that are laid ahead reach beyond what fits here: nobody waits for room, neither they nor who asks for a clip in
+/// between, as a validation does.
+#[test]
+fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let mut config = elsewhere(&case);
+    let largest = shards_in(&bucket(&case).join("shards")).iter().map(|path| fs::metadata(path).unwrap().len()).max();
+    config.data.local_cache_size = ByteSize(3 * largest.unwrap());
+    let (cache, _) = opened(&case, &config);
+    let set = dataset(cache.clone(), &case, 1);
+    set.check_room(1).unwrap();
+    let options = LoaderOptions { seed: 5, workers: 2, depth: 9, ..Default::default() };
+    let run = Loader::start(set.clone(), Budget::packed(set.lengths(), 2), options).unwrap();
+    let start = std::time::Instant::now();
+    for _ in 0..30 {
+        take(&run);
+        assert!((0..CLIPS).all(|index| cache.clip(index).is_ok()));
+        assert!(fetched_bytes(&config) <= config.data.local_cache_size.0);
+    }
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
 /// Machines that share nothing but the bucket, one of which does another's work again.
 #[test]
 fn parts_are_built_into_a_bucket_by_several_machines() {
@@ -262,15 +337,11 @@ fn parts_are_built_into_a_bucket_by_several_machines() {
     assert_eq!(machines.iter().enumerate().map(|(number, config)| part(number, config)).sum::<usize>(), CLIPS);
     let tables = || fs::read_dir(bucket(&case).join("tables")).unwrap().count();
     let shards = shards_in(&bucket(&case).join("shards"));
-    assert_eq!((shards.len(), tables()), (3, 3));
+    assert_eq!((shards.len(), tables()), (9, 3));
     assert_eq!(part(1, &machines[2]), 0, "done by another");
-    let (cache, report) = case_opened(&case, &elsewhere(&case));
+    let (cache, report) = opened(&case, &elsewhere(&case));
     assert_eq!((counts(&report), cache.len(), tables()), ((0, 0, CLIPS, 0), CLIPS, 1));
     assert_eq!(shards_in(&bucket(&case).join("shards")), shards);
-}
-
-fn case_opened(case: &Case, config: &Config) -> (Cache, CacheReport) {
-    prepare(&case.utterances, &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 #[test]

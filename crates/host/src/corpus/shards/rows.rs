@@ -66,6 +66,7 @@ fn take(units: &[Unit], builder: &mut CorpusBuilder) {
             builder.add_of_shard(file, 0, Err(why));
         }
     });
+    index::trim();
 }
 
 fn contents(unit: &Unit) -> Contents {
