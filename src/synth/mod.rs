@@ -9,7 +9,7 @@ mod stages;
 mod tests;
 mod utterance;
 
-pub use backend::bundled_vocoder;
+pub use backend::{VocoderBackend, bundled_vocoder};
 pub use network::speak_tokens;
 pub use utterance::Utterance;
 
@@ -19,7 +19,6 @@ use crate::feed::{MelExtractor, MelStats};
 use crate::model::{Sampling, Voice};
 use crate::vocoder::Vocoder;
 use anyhow::{Result, ensure};
-use backend::VocoderBackend;
 use host::audio::Waveform;
 use host::config::Config;
 use host::config::speaking::{DEFAULT_GUIDANCE, DEFAULT_SPEAKER_GUIDANCE, DEFAULT_STEPS, DEFAULT_TEMPERATURE};

@@ -21,6 +21,7 @@ pub mod machine;
 pub mod ranks;
 pub mod recording;
 pub mod rng;
+pub mod run_log;
 pub mod simulate;
 pub mod storage;
 pub mod telemetry;
