@@ -5,7 +5,7 @@ use super::stop_flag;
 use crate::checkpoint::{self, BundledStart, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
-use crate::run::{RunContext, activations, choose_kernels};
+use crate::run::{RunContext, activations, choose_kernels, delaying};
 use crate::tools::live::Reporter;
 use crate::train::{self, OutputFolder, RunEnd, RunOutcome, RunStart};
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use host::config::{Config, Overrides};
 use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::error::hinted;
 use host::run_log::{LOGS, RunFolder};
-use host::simulate::Hook;
+use host::simulate::{Delays, Hook};
 use host::telemetry::console;
 use host::telemetry::gpu_processes::remember_processes;
 use indicatif::ProgressBar;
@@ -85,10 +85,20 @@ pub fn train(
     let (server, shown) = shown.map_or((None, None), |(server, hub)| (Some(server), Some(hub)));
     let shown = shown.zip(server.as_ref()).map(|(hub, server)| (hub, format!("http://{}/", server.address)));
     let reporter = Reporter { shown };
+    let delays = args.simulate.delays()?;
+    if delays != Delays::default() {
+        say(format!("note: slowed down on purpose: {delays}"));
+    }
+    let hook = delaying(delays, roles.model)?;
     let bar = progress::status("training");
     let plain = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
-    let context =
-        RunContext { says_lines: is_first && !console::is_watched(), observer: Some(&reporter), ranks, ..plain };
+    let context = RunContext {
+        says_lines: is_first && !console::is_watched(),
+        observer: Some(&reporter),
+        hook: &hook,
+        ranks,
+        ..plain
+    };
     let outcome = match kind {
         RunKind::Voice => train::train(&context, place, start),
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),

@@ -90,7 +90,7 @@ impl Serialize for ShownPulse<'_> {
     }
 }
 
-/// Spans as lists of track, row, step, start and length in ms: a few kilobytes four times a second.
+/// Spans as lists of track, row, step, start and length in ms: a few kilobytes twice a second.
 struct Spans<'a> {
     spans: &'a [StageSpan],
     /// Number of the newest step, and its number among the spans.

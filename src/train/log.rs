@@ -17,7 +17,7 @@ use crate::run::{
 use anyhow::Result;
 use host::config::{Config, LogEvery};
 use host::error::hinted;
-use host::machine::mib;
+use host::machine::{mib, thread_time};
 use host::run_log::{Event, EventKind, EventLog};
 use host::telemetry::console;
 use host::telemetry::cpu::{HostClock, HostLoad};
@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 /// Steps that are not like the rest: lazy set-up, then capture.
 const WARM_UP_STEPS: u64 = 6;
 /// Pages are shown the last steps this often at most, and so many of them.
-const PULSE: Duration = Duration::from_millis(250);
-const SHOWN_STEPS: usize = 10;
+const PULSE: Duration = Duration::from_millis(500);
+const SHOWN_STEPS: usize = 16;
 /// Clocks of devices are told from their zero by numbers of 24 bits, so it is set anew.
 const AXIS: Duration = Duration::from_secs(60);
 /// A run is judged this often at most.
@@ -237,6 +237,7 @@ impl<'a> Log<'a> {
         if !observer.is_watched() {
             return;
         }
+        let began = thread_time();
         self.live.pulsed = now;
         if self.live.axis.as_ref().is_none_or(|(_, set)| now - *set > AXIS) {
             self.live.axis = TimeAxis::begin(self.context.roles).ok().map(|axis| (axis, now));
@@ -248,14 +249,14 @@ impl<'a> Log<'a> {
         self.live.feed_before = reading.unwrap_or_default();
         let loader_ready = feed.loader().status().ready;
         observer.pulse(&Pulse { step, spans: &spans, feed: times, loader_ready });
-        self.live.spent += now.elapsed();
+        self.live.spent += thread_time() - began;
     }
 
     /// What keeps the run from going faster, written down when it changes: the same must be found twice, because a moment
     /// proves nothing.
     fn judge(&mut self, told: &Figures, stages: &StageTimes, host: Option<HostLoad>, usage: &MemoryUsage, feed: &Feed) {
         let Some(observer) = self.observer.filter(|_| self.live.judged.elapsed() >= JUDGE) else { return };
-        let began = Instant::now();
+        let began = thread_time();
         let steps = self.step_times.since(self.live.judged_step);
         let wall_ms = told.window.step_ms.mean * steps.len() as f64;
         let queued = steps.iter().map(|step| step.1.ran.map(|ran| ran.queued)).sum::<Option<Duration>>();
@@ -285,7 +286,7 @@ impl<'a> Log<'a> {
             let kind = if judgement.code.is_some() { EventKind::Verdict } else { EventKind::Well };
             self.event(told.step, kind, judgement.text);
         }
-        self.live.spent += began.elapsed();
+        self.live.spent += thread_time() - began;
     }
 
     /// Share of the training thread's time that those who look have cost since the last figures; absent where nobody may.
@@ -395,9 +396,9 @@ impl<'a> Log<'a> {
         figures.extend(memory_figures(usage));
         figures.extend(self.live_cost());
         if let Some(observer) = self.observer.filter(|observer| observer.is_watched()) {
-            let began = Instant::now();
+            let began = thread_time();
             observer.figures(reading.at, &figures);
-            self.live.spent += began.elapsed();
+            self.live.spent += thread_time() - began;
         }
         figures
     }

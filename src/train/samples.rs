@@ -193,7 +193,9 @@ impl Samples {
             (0..lengths.len() as u32).partition(|clip| lengths.own(*clip as usize).frames <= most);
         short.extend(long);
         short.truncate(config.training.sample_clips);
-        let language = data.tokenizer.languages().first().cloned().unwrap_or_default();
+        // The language that most of the corpus is in.
+        let language = data.corpus_facts(config.data.sample_rate).languages.into_iter().next();
+        let language = language.map(|(code, _)| code).unwrap_or_default();
         let own = |(code, _): &&(&str, &str)| language.split('-').next() == Some(code);
         let known = SENTENCES.iter().find(own).map(|(_, text)| (*text).to_owned());
         let text = config.training.sample_text.clone().or(known);
@@ -226,7 +228,8 @@ impl Samples {
         }));
         let folder = SampleFolder::of(log_dir);
         folder.begin(&told, resume_from).context("the folder of samples cannot be made")?;
-        let sentence = sentence.map(|(_, tokens)| (tokens, 0));
+        let number = data.tokenizer.languages().iter().position(|known| *known == language).unwrap_or(0);
+        let sentence = sentence.map(|(_, tokens)| (tokens, number));
         let config = config.without_augmentation();
         Ok(Samples { folder, clips: short, sentence, vocoder: None, config, recordings_written: false })
     }

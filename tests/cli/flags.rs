@@ -166,6 +166,7 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("init-from", "", "--init-from nowhere", Fails("nowhere")),
             ("from-scratch", "", "", Test("a_training_of_its_size_begins_with_it")),
             ("tensorboard-log-dir", "", "--tensorboard-log-dir events", Makes("events/metrics.jsonl")),
+            ("simulate", "", "--simulate load=1ms", Says("slowed down on purpose")),
             ("live", "", "--live", Says("live view: http://127.0.0.1:")),
             ("live-host", "--live", "--live-host 203.0.113.7", Fails("203.0.113.7")),
             ("live-port", "--live", "--live-port 99999", Fails("99999")),

@@ -94,14 +94,16 @@ fn leave_run(folder: &Path, steps: u64, every: u64, spike: u64) {
         let loss = if step == spike { 77.0 } else { 0.2 + 1.0 / (1.0 + step as f64 / steps as f64) };
         let (share, time) = (step as f64 / steps as f64, 1_700_000_000 + step);
         // As long as a line of a real run.
-        write!(lines, "{{\"step\":{step},\"time\":{time},\"loss\":{loss},\"learning_rate\":{},", 1e-3 * (1.0 - share)).unwrap();
+        write!(lines, "{{\"step\":{step},\"time\":{time},\"loss\":{loss},\"learning_rate\":{},", 1e-3 * (1.0 - share))
+            .unwrap();
         write!(lines, "\"step_ms\":{},\"step_cv\":0.0213,\"data_readiness\":0.9991,\"epoch\":3", 8.0 + share).unwrap();
         for figure in 0..32 {
             write!(lines, ",\"stage/figure_{figure}_ms\":{}", 0.123_456_789_012 * share * f64::from(figure)).unwrap();
         }
         lines.push_str("}\n");
         if step % (steps / 4) == 0 {
-            writeln!(lines, "{{\"step\":{step},\"time\":{time},\"validation/flow\":0.2,\"validation/loss\":{loss}}}").unwrap();
+            writeln!(lines, "{{\"step\":{step},\"time\":{time},\"validation/flow\":0.2,\"validation/loss\":{loss}}}")
+                .unwrap();
         }
     }
     fs::write(folder.join("logs/metrics.jsonl"), lines).unwrap();
@@ -126,7 +128,9 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     browser.wait("!document.getElementById('timeline-box').hidden");
     assert_eq!(browser.script("return location.hash"), json!(""), "the token is not left in the address");
     assert_eq!(text(&browser, "state"), "running");
-    assert!(text(&browser, "figures").contains("Speech a second") && text(&browser, "stages").contains("Training step"));
+    assert!(
+        text(&browser, "figures").contains("Speech a second") && text(&browser, "stages").contains("Training step")
+    );
     let step = |browser: &Browser| browser.script("return pulse.step").as_u64().unwrap();
     let before = step(&browser);
     wait_until("steps go on", || step(&browser) > before + 20);
@@ -138,7 +142,9 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     let refused = call(&shown.address, &local("POST", "/api/control", &[JSON], b"{\"action\":\"stop\"}")).finish();
     assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_api_key"));
     browser.click("#save");
-    wait_until("it saves when asked", || fs::read_dir(&folder).unwrap().flatten().any(|it| it.file_name().to_string_lossy().starts_with("step-")));
+    wait_until("it saves when asked", || {
+        fs::read_dir(&folder).unwrap().flatten().any(|it| it.file_name().to_string_lossy().starts_with("step-"))
+    });
     browser.type_into("#note", "یادداشت: lower the rate?");
     browser.click("#note-form button:not([type])");
     browser.wait("details.events.some(event => event.kind === 'note')");
@@ -190,7 +196,8 @@ fn runs_side_by_side_whatever_became_of_them() {
     fs::write(&broken, bytes).unwrap();
     for entry in ["<img src=x onerror=alert(1)>", "anna"] {
         fs::create_dir_all(runs.path().join(entry).join("logs")).unwrap();
-        fs::copy(runs.path().join("ben/logs/metrics.jsonl"), runs.path().join(entry).join("logs/metrics.jsonl")).unwrap();
+        fs::copy(runs.path().join("ben/logs/metrics.jsonl"), runs.path().join(entry).join("logs/metrics.jsonl"))
+            .unwrap();
     }
     let shown = Shown::live(runs.path(), &[]);
     open(&browser, &shown);
@@ -201,7 +208,10 @@ fn runs_side_by_side_whatever_became_of_them() {
             "[...document.querySelectorAll('#run-table button')].find(it => it.textContent === {}).click()",
             json!(name)
         ));
-        browser.wait(&format!("details?.name === {} && chartList.length > 0 && chartList[0].lines.length > 0", json!(name)));
+        browser.wait(&format!(
+            "details?.name === {} && chartList.length > 0 && chartList[0].lines.length > 0",
+            json!(name)
+        ));
     };
     choose("killed");
     assert_eq!(text(&browser, "state"), "killed");
@@ -237,13 +247,17 @@ fn runs_side_by_side_whatever_became_of_them() {
     // A phone; and Persian.
     let narrow = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": { "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": true } });
     browser.post("/goog/cdp/execute", &narrow);
-    browser.script("const menu = document.getElementById('language'); menu.value = 'fa'; menu.dispatchEvent(new Event('change'))");
+    browser.script(
+        "const menu = document.getElementById('language'); menu.value = 'fa'; menu.dispatchEvent(new Event('change'))",
+    );
     browser.wait("document.documentElement.dir === 'rtl' && chartList.length > 0 && chartList[0].lines.length > 0");
     assert_eq!(text(&browser, "now-title"), "اکنون");
     let wide = browser.script("return document.documentElement.scrollWidth - innerWidth");
     assert!(wide.as_i64().unwrap() <= 0, "{wide} pixels stand over");
     assert_eq!(browser.complaints(), json!([]), "nothing broke the policy, a name that looks like a page included");
-    let asked = browser.script("return performance.getEntriesByType('resource').filter(it => !it.name.startsWith(location.origin)).length");
+    let asked = browser.script(
+        "return performance.getEntriesByType('resource').filter(it => !it.name.startsWith(location.origin)).length",
+    );
     assert_eq!(asked, json!(0), "nothing is asked of anybody else");
 }
 
@@ -267,7 +281,8 @@ fn a_million_steps_open_at_once_with_every_spike() {
     println!("{} MB in {:.2} s, {answers} answers", size >> 20, start.elapsed().as_secs_f64());
     // Under a second on cores of its own; a busy machine gets more.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    let list = |name: &str| -> Vec<f64> { curve[name].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect() };
+    let list =
+        |name: &str| -> Vec<f64> { curve[name].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect() };
     let (steps, max) = (list("step"), list("max"));
     assert!((500..=2048).contains(&steps.len()));
     let spike = max.iter().position(|value| *value == 77.0).expect("the spike is there");
@@ -307,7 +322,8 @@ fn nothing_outside_the_runs_can_be_reached_and_only_this_machine_reads_without_a
         assert!([400, 404].contains(&answer.status), "{path}: {}", answer.status);
     }
     // A page of another site whose name points here.
-    let foreign = String::from_utf8(request("GET", "/api/runs", &[], b"")).unwrap().replace("localhost", "evil.example");
+    let foreign =
+        String::from_utf8(request("GET", "/api/runs", &[], b"")).unwrap().replace("localhost", "evil.example");
     assert_eq!(call(&shown.address, foreign.as_bytes()).finish().status, 401);
     let control = call(&shown.address, &local("POST", "/api/control", &[JSON], b"{\"action\":\"stop\"}")).finish();
     assert_eq!(control.code(), "control_off");
@@ -321,7 +337,8 @@ fn nothing_outside_the_runs_can_be_reached_and_only_this_machine_reads_without_a
     fs::write(&token, "a secret of ours\n").unwrap();
     let open = Shown::live(runs.path(), &["--host", "0.0.0.0", "--token-file", token.to_str().unwrap()]);
     let port = open.address.rsplit(':').next().unwrap();
-    let ask = |headers: &[&str]| call(&format!("127.0.0.1:{port}"), &local("GET", "/api/runs", headers, b"")).finish().status;
+    let ask =
+        |headers: &[&str]| call(&format!("127.0.0.1:{port}"), &local("GET", "/api/runs", headers, b"")).finish().status;
     assert_eq!(ask(&[]), 401);
     assert_eq!(ask(&["authorization: Bearer another"]), 401);
     assert_eq!(ask(&["authorization: Bearer a secret of ours"]), 200);
@@ -333,10 +350,20 @@ fn a_run_that_is_heard_trains_the_same_weights_bit_for_bit() {
     let weights = |name: &str, clips: &str| {
         let dir = TempDir::new_in(home()).unwrap();
         let config = dir.path().join("config.yaml");
-        let text = crate::CONFIG.replace("val_step: 100", &format!("val_step: 5, sample_clips: {clips}")).replace("steps: 60", "steps: 12");
+        let text = crate::CONFIG
+            .replace("val_step: 100", &format!("val_step: 5, sample_clips: {clips}"))
+            .replace("steps: 60", "steps: 12");
         fs::write(&config, text).unwrap();
         let run = dir.path().join(name);
-        let args = ["train", "--config", config.to_str().unwrap(), "--train-data", "corpus", "--from-scratch", "--checkpoint-dir"];
+        let args = [
+            "train",
+            "--config",
+            config.to_str().unwrap(),
+            "--train-data",
+            "corpus",
+            "--from-scratch",
+            "--checkpoint-dir",
+        ];
         let output = binary(home()).args(args).arg(&run).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let spoken = fs::read_dir(run.join("logs/samples/0")).map_or(0, |files| files.count());

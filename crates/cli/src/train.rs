@@ -1,6 +1,6 @@
 //! Flags of `myxtts train`.
 
-use crate::flags::{LiveFlags, RankFlags, RunFlags, ThreadFlags};
+use crate::flags::{LiveFlags, RankFlags, RunFlags, SimulateFlags, ThreadFlags};
 use host::config::LogEvery;
 use std::path::PathBuf;
 
@@ -33,6 +33,8 @@ pub struct Args {
     pub tensorboard_log_dir: Option<PathBuf>,
     #[command(flatten)]
     pub live: LiveFlags,
+    #[command(flatten)]
+    pub simulate: SimulateFlags,
     #[command(flatten)]
     pub threads: ThreadFlags,
     /// Say how the run goes every so many steps (100) or so often (30s, 5m, 1h) [default: 30s where stderr is no terminal]

@@ -2,7 +2,7 @@
 
 use super::events::{Event, EventKind};
 use super::facts::RunFile;
-use super::metrics::last_line;
+use super::metrics::newest_figures;
 use super::{BEST, LOGS, METRICS, unix_time_s};
 use serde::Serialize;
 use std::fs;
@@ -114,9 +114,9 @@ impl RunFolder {
         }
     }
 
-    /// The newest line of figures, without reading the others.
-    pub fn last_line(&self) -> Vec<(String, f64)> {
-        last_line(&self.metrics()).unwrap_or_default()
+    /// The newest figures, without reading the others.
+    pub fn newest_figures(&self) -> Vec<(String, f64)> {
+        newest_figures(&self.metrics()).unwrap_or_default()
     }
 
     /// Checkpoints beside the logs, in order.

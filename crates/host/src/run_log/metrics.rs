@@ -267,9 +267,10 @@ impl Marks {
     }
 }
 
-/// The last whole line of figures in a file, without reading the rest.
-pub(super) fn last_line(path: &Path) -> Option<Vec<(String, f64)>> {
+/// The newest figures in a file, by name, from its last lines alone: those of training and of a validation take turns.
+pub(super) fn newest_figures(path: &Path) -> Option<Vec<(String, f64)>> {
     const END_BYTES: u64 = 64 << 10;
+    const LAST_LINES: usize = 2;
     let mut file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(END_BYTES))).ok()?;
@@ -280,7 +281,14 @@ pub(super) fn last_line(path: &Path) -> Option<Vec<(String, f64)>> {
         let take = |name: &[u8], value| figures.push((String::from_utf8_lossy(name).into_owned(), value));
         (scan(line, take) && figures.iter().any(|(name, _)| name == "step")).then_some(figures)
     };
-    end.split(|byte| *byte == b'\n').rev().find_map(parse)
+    let mut lines = end.split(|byte| *byte == b'\n').rev().filter_map(parse);
+    let mut newest = lines.next()?;
+    for (name, value) in lines.take(LAST_LINES).flatten() {
+        if newest.iter().all(|(known, _)| *known != name) {
+            newest.push((name, value));
+        }
+    }
+    Some(newest)
 }
 
 #[cfg(test)]
@@ -352,11 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_found_from_the_end() {
+    fn the_newest_figures_are_found_from_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        fs::write(&path, format!("{}{{\"step\":9,\"loss\":1}}\n{{\"step\":10,\"lo", "x\n".repeat(100_000))).unwrap();
-        assert_eq!(last_line(&path).unwrap(), [("step".to_owned(), 9.0), ("loss".to_owned(), 1.0)]);
-        assert_eq!(last_line(&dir.path().join("none")), None);
+        let whole = "{\"step\":8,\"loss\":1}\n{\"step\":9,\"validation/loss\":2}\n";
+        fs::write(&path, format!("{}{whole}{{\"step\":10,\"lo", "x\n".repeat(100_000))).unwrap();
+        let wanted = [("step", 9.0), ("validation/loss", 2.0), ("loss", 1.0)].map(|(name, at)| (name.to_owned(), at));
+        assert_eq!(newest_figures(&path).unwrap(), wanted);
+        assert_eq!(newest_figures(&dir.path().join("none")), None);
     }
 }

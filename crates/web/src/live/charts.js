@@ -166,10 +166,11 @@ class Chart {
     g.fillStyle = css("--quiet");
     g.textAlign = "right";
     g.textBaseline = "middle";
-    for (const value of log ? logTicks(bottom, top) : ticks(bottom, top, 4)) {
+    const heights = log ? logTicks(bottom, top) : ticks(bottom, top, 4), apart = heights.length > 1 && !log ? heights[1] - heights[0] : 0;
+    for (const value of heights) {
       const y = Math.round(Y(value)) + .5;
       g.beginPath(); g.moveTo(LEFT, y); g.lineTo(width - RIGHT, y); g.stroke();
-      g.fillText(short(value), LEFT - 6, y);
+      g.fillText(short(value, apart), LEFT - 6, y);
     }
     g.textAlign = "center";
     g.textBaseline = "top";
@@ -232,7 +233,8 @@ class Chart {
     if (!(bottom <= top)) return log ? [.1, 1] : [0, 1];
     if (log) return bottom === top ? [bottom / 2, top * 2] : [bottom / 1.1, top * 1.1];
     const room = (top - bottom || Math.abs(top) || 1) * .06;
-    return [bottom >= 0 && bottom < room ? 0 : bottom - room, top + room];
+    // A share ends at one.
+    return [bottom >= 0 && bottom < room ? 0 : bottom - room, top <= 1 && top > .9 && bottom >= 0 ? Math.max(1, top) : top + room];
   }
 
   line(g, line, X, Y) {
@@ -296,10 +298,12 @@ function nearest(steps, at) {
   return low > 0 && at - steps[low - 1] < steps[low] - at ? low - 1 : low;
 }
 
-function short(value) {
+/** A number at an axis, as finely as its neighbours are `apart`. */
+function short(value, apart = 0) {
   const size = Math.abs(value);
+  if (apart && size < 1e4 && apart < size && apart >= 1e-4) return value.toFixed(Math.max(0, -Math.floor(Math.log10(apart) + 1e-9)));
   if (size >= 1e6) return Number((value / 1e6).toPrecision(3)) + "M";
   if (size >= 1e4) return Number((value / 1e3).toPrecision(3)) + "k";
-  if (size !== 0 && size < 1e-3) return value.toExponential(0);
+  if (size !== 0 && size < 1e-3) return value.toExponential(apart && apart < size / 5 ? 1 : 0);
   return String(Number(value.toPrecision(3)));
 }

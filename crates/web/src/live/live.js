@@ -17,7 +17,7 @@ function fail(error) {
 const getJson = async path => (await ask(path)).json();
 const latest = name => details?.latest[name]?.[1];
 const count = number => Math.round(number).toLocaleString("en-US");
-const percent = share => (share * 100).toFixed(share > .995 && share < 1 ? 2 : share < .1 ? 1 : 0) + " %";
+const percent = share => (share * 100).toFixed((share > .99 && share < .9995) || (share > 0 && share < .1) ? 1 : 0) + " %";
 
 /** "0:38", "12:05", "3:07:00", "2 d 3:07" */
 function clock(seconds) {
@@ -207,7 +207,6 @@ function drawNow() {
     ["Loss", latest("loss") === undefined ? undefined : figure(latest("loss")), ""],
     ["Held-out loss", latest("validation/loss") === undefined ? undefined : figure(latest("validation/loss")), ""],
     ["Speech a second", speech === undefined ? undefined : figure(speech) + " s", could === undefined ? "" : percent(could) + " " + t("of what it could do")],
-    ["Data readiness", latest("data_readiness") === undefined ? undefined : percent(latest("data_readiness")), ""],
     ["Step time", stepMs === undefined ? undefined : figure(stepMs) + " ms", "± " + percent(latest("step_cv") ?? 0)],
     ["Learning rate", latest("learning_rate") === undefined ? undefined : latest("learning_rate").toExponential(1), ""],
     ["Gradient norm", latest("gradient_norm") === undefined ? undefined : figure(latest("gradient_norm")), ""],
@@ -217,8 +216,8 @@ function drawNow() {
     ["Clock", latest("model_gpu_sm_mhz") === undefined ? undefined : count(latest("model_gpu_sm_mhz")) + " MHz", latest("model_gpu_throttled") ? "held down" : ""],
     ["Temperature", latest("model_gpu_temperature_celsius") === undefined ? undefined : count(latest("model_gpu_temperature_celsius")) + " °C", ""],
   ].filter(([, value]) => value !== undefined);
-  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, String(value) + " ", el("small", { text: small })));
-  const wide = parts.length > 1 ? [el("div", { class: "parts" }, el("dt", { text: t("Loss parts") }), el("dd", {}, el("small", { text: parts.join(" · ") })))] : [];
+  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, String(value) + " ", small ? el("small", { class: small.length > 9 ? "under" : "", text: small }) : null));
+  const wide = parts.length > 1 ? [el("div", { class: "parts" }, el("dt", { text: t("Loss parts") }), el("dd", {}, el("small", { class: "under", text: parts.join(" · ") })))] : [];
   $("figures").replaceChildren(...tiles.map(tile), ...wide);
   drawMeters();
   drawRanks();
@@ -228,7 +227,7 @@ function drawNow() {
 function meter(name, share, text, kind) {
   const fill = el("i", { class: kind });
   fill.style.width = 100 * Math.max(0, Math.min(1, share)) + "%";
-  return el("div", { class: "meter" }, el("div", { class: "label" }, el("span", { text: t(name) }), el("span", { text })), el("div", { class: "track" }, fill));
+  return el("div", { class: "meter" }, el("div", { class: "label" }, el("span", { text: t(name) }), el("span", { text })), share > 0 ? el("div", { class: "track" }, fill) : null);
 }
 
 function drawMeters() {
@@ -481,7 +480,7 @@ function player(name, more) {
 function clipBox(clip, at) {
   const info = el("span", { class: "hint" }), spoken = player("Spoken", [info]);
   const both = el("button", { type: "button", text: t("A/B") }), recorded = clip.recorded ? player("Recording", [both]) : null;
-  const box = el("div", { class: "clip" }, el("p", { class: "words", dir: "auto" }, clip.text || clip.symbols.join(""), " ", clip.id ? el("small", { text: clip.id }) : null),
+  const box = el("div", { class: "clip" }, el("p", { class: "words", dir: "auto" }, clip.text || clip.symbols.filter(symbol => !symbol.startsWith("<")).join(""), " ", clip.id ? el("small", { text: clip.id }) : null),
     el("div", { class: "players" }, spoken.root, recorded?.root));
   box.parts = { spoken, recorded, info };
   const start = async (which, from = 0) => {
@@ -539,7 +538,8 @@ function paint({ canvas, over }, buffer, pitch, hop, frames, facts, clip) {
       g.fillStyle = "rgb(255 255 255 / .35)";
       if (many) g.fillRect(from, height - 18, 1, 18);
       g.fillStyle = "#fff";
-      if (wide > 7) g.fillText(clip.symbols[index] ?? "", from + wide / 2, height - 3);
+      const symbol = clip.symbols[index] ?? "";
+      if (wide > 7 && !symbol.startsWith("<")) g.fillText(symbol, from + wide / 2, height - 3);
     });
   }
   const low = 60, high = 500, Y = hz => height * (1 - Math.log(hz / low) / Math.log(high / low));
@@ -601,13 +601,13 @@ function drawCorpus() {
   $("corpus-parts").replaceChildren(part("Durations", hist, axis),
     part("Speakers", corpus.speakers.length > 1 ? bars(corpus.speakers, 12) : el("p", { class: "hint", text: corpus.speaker_count })),
     part("Languages", bars(corpus.languages.map(([code, number]) => [called(code), number]), 12)),
-    part("Left out, and why", lines(corpus.notes, 0)), part("Damaged", lines(damaged, corpus.damaged_count - corpus.damaged.length)));
+    part("Left out, and notes", lines(corpus.notes, 0)), part("Damaged", lines(damaged, corpus.damaged_count - corpus.damaged.length)));
 }
 
 function drawEvents() {
   const list = [...details.events].reverse();
   $("events").hidden = !list.length;
-  const line = event => el("li", {}, el("b", { text: t("step") + " " + count(event.step) }), el("b", { text: new Date(event.time * 1000).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", second: "2-digit" }), title: new Date(event.time * 1000).toLocaleString(language) }),
+  const line = event => el("li", {}, el("b", { text: t("step") + " " + count(event.step) }), el("b", { text: new Date(event.time * 1000).toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }), title: new Date(event.time * 1000).toLocaleString(language) }),
     el("span", { class: event.kind === "verdict" ? "verdict-line" : event.kind, dir: "auto", text: (event.kind === "note" ? "✎ " : event.kind === "best" ? "★ " : "") + event.text }));
   $("event-list").replaceChildren(...list.slice(0, 200).map(line));
 }

@@ -90,7 +90,7 @@ impl ShownRun {
     /// A line of the list: how the run stands.
     pub fn summary(&self) -> Value {
         let (facts, events) = (RunFile::read(&self.folder.log_dir), EventLog::newest(&self.folder.log_dir));
-        let last: BTreeMap<String, f64> = self.folder.last_line().into_iter().collect();
+        let last: BTreeMap<String, f64> = self.folder.newest_figures().into_iter().collect();
         let (written, bytes) = self.folder.written();
         json!({
             "id": self.id,
