@@ -62,7 +62,10 @@ impl MetricsReader {
     /// Reads on, to the end or for so long: whether it came to the end. A run with more is shown as far as it was read.
     pub fn advance(&mut self, at_most: Duration) -> io::Result<bool> {
         let start = Instant::now();
-        let mut file = File::open(&self.path)?;
+        let mut file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true), // it has logged nothing yet
+            opened => opened?,
+        };
         let meta = file.metadata()?;
         if meta.ino() != self.inode || meta.len() < self.read_bytes {
             *self = MetricsReader { inode: meta.ino(), ..MetricsReader::new(std::mem::take(&mut self.path)) };

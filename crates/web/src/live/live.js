@@ -114,7 +114,7 @@ function heard(kind, news) {
     details.ranks = news.ranks;
     drawNow();
     drawStages();
-  } else if (kind === "event" && details) {
+  } else if (kind === "event" && details && !details.events.some(event => event.time === news.time && event.text === news.text)) {
     details.events.push(news);
     drawNow();
     drawEvents();
@@ -216,7 +216,7 @@ function drawNow() {
     ["Clock", latest("model_gpu_sm_mhz") === undefined ? undefined : count(latest("model_gpu_sm_mhz")) + " MHz", latest("model_gpu_throttled") ? "held down" : ""],
     ["Temperature", latest("model_gpu_temperature_celsius") === undefined ? undefined : count(latest("model_gpu_temperature_celsius")) + " °C", ""],
   ].filter(([, value]) => value !== undefined);
-  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, String(value) + " ", small ? el("small", { class: small.length > 9 ? "under" : "", text: small }) : null));
+  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, el("bdi", { dir: "ltr", text: value }), " ", small ? el("small", { class: small.length > 9 ? "under" : "", dir: small.length > 9 ? "auto" : "ltr", text: small }) : null));
   const wide = parts.length > 1 ? [el("div", { class: "parts" }, el("dt", { text: t("Loss parts") }), el("dd", {}, el("small", { class: "under", text: parts.join(" · ") })))] : [];
   $("figures").replaceChildren(...tiles.map(tile), ...wide);
   drawMeters();
@@ -227,7 +227,7 @@ function drawNow() {
 function meter(name, share, text, kind) {
   const fill = el("i", { class: kind });
   fill.style.width = 100 * Math.max(0, Math.min(1, share)) + "%";
-  return el("div", { class: "meter" }, el("div", { class: "label" }, el("span", { text: t(name) }), el("span", { text })), share > 0 ? el("div", { class: "track" }, fill) : null);
+  return el("div", { class: "meter" }, el("div", { class: "label" }, el("span", { text: t(name) }), el("bdi", { dir: "ltr", text })), share > 0 ? el("div", { class: "track" }, fill) : null);
 }
 
 function drawMeters() {
@@ -585,7 +585,7 @@ function drawCorpus() {
   $("corpus").hidden = !corpus?.clips;
   if (!corpus?.clips || $("corpus-parts").dataset.key === key) return;
   $("corpus-parts").dataset.key = key;
-  $("corpus-sum").textContent = `${count(corpus.clips)} ${t("clips")} · ${figure(corpus.hours)} ${t("hours")} · ${count(corpus.held_out)} ${t("held out")} · ${count(corpus.speaker_count)} ${t("speakers")}`;
+  $("corpus-sum").textContent = `${count(corpus.clips)} ${t("clips")} · ${corpus.hours < 1 ? figure(corpus.hours * 60) + " " + t("minutes") : figure(corpus.hours) + " " + t("hours")} · ${count(corpus.held_out)} ${t("held out")} · ${count(corpus.speaker_count)} ${t("speakers")}`;
   const part = (name, ...inside) => el("div", {}, el("h3", { text: t(name) }), ...inside);
   const lengths = corpus.durations, most = Math.max(1, ...lengths), hist = el("div", { class: "hist", role: "img", "aria-label": lengths.map((number, s) => `${s}–${s + 1} s: ${number}`).join(", ") });
   for (const [at, number] of lengths.entries()) {
@@ -599,7 +599,7 @@ function drawCorpus() {
   const called = code => { try { return language_.of(code); } catch { return code; } };
   const lines = (list, more) => list.length ? el("ul", { class: "lines" }, ...list.map(text => el("li", { dir: "auto", text })), ...(more > 0 ? [el("li", { text: "… + " + count(more) })] : [])) : el("p", { class: "hint", text: t("nothing") });
   $("corpus-parts").replaceChildren(part("Durations", hist, axis),
-    part("Speakers", corpus.speakers.length > 1 ? bars(corpus.speakers, 12) : el("p", { class: "hint", text: corpus.speaker_count })),
+    part("Speakers", corpus.speakers.length > 1 ? bars(corpus.speakers, 12) : el("p", { text: corpus.speaker_count })),
     part("Languages", bars(corpus.languages.map(([code, number]) => [called(code), number]), 12)),
     part("Left out, and notes", lines(corpus.notes, 0)), part("Damaged", lines(damaged, corpus.damaged_count - corpus.damaged.length)));
 }

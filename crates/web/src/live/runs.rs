@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// New runs are looked for this often at most.
+/// New runs are looked for this often at most, and for this part of the time.
 const LOOK: Duration = Duration::from_secs(2);
+const LOOK_SHARE: u32 = 20;
 
 pub struct RunTable {
     /// Folders that are searched; none where runs were named.
@@ -17,7 +18,8 @@ pub struct RunTable {
 }
 
 struct Known {
-    looked: Option<Instant>,
+    /// When runs were looked for, and how long that took.
+    looked: Option<(Instant, Duration)>,
     /// Numbers in the order in which runs are shown.
     order: Vec<String>,
     runs: BTreeMap<String, Arc<ShownRun>>,
@@ -47,14 +49,16 @@ impl RunTable {
     /// All runs, the newest first.
     pub fn all(&self) -> Vec<Arc<ShownRun>> {
         let mut known = self.lock();
-        if !self.roots.is_empty() && known.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
-            known.looked = Some(Instant::now());
+        let is_due = |(looked, took): (Instant, Duration)| looked.elapsed() > LOOK.max(took * LOOK_SHARE);
+        if !self.roots.is_empty() && known.looked.is_none_or(is_due) {
+            let start = Instant::now();
             known.order.clear();
             for folder in self.roots.iter().flat_map(|root| find_runs(root)) {
                 known.add(folder);
             }
             let Known { order, runs, .. } = &mut *known;
             runs.retain(|id, _| order.contains(id));
+            known.looked = Some((Instant::now(), start.elapsed()));
         }
         known.order.iter().map(|id| known.runs[id].clone()).collect()
     }

@@ -20,7 +20,7 @@ const PERSIAN = {
   "cap": "سقف", "Rank": "رتبه", "Loader": "بارگذار", "Host queue": "صف میزبان", "Features": "ویژگی‌ها", "Transfer": "انتقال", "Ring on the device": "حلقهٔ روی دستگاه", "Training step": "گام آموزش",
   "workers": "کارگر", "batches ready": "دستهٔ آماده", "empty": "خالی", "busy": "در کار", "waits": "منتظر", "of a step": "از یک گام", "trains": "آموزش", "starved": "بی‌داده", "idle": "بیکار",
   "Recording": "ضبط", "Spoken": "گفته‌شده", "Play": "پخش", "A/B": "الف/ب", "Durations": "مدت‌ها", "Speakers": "گوینده‌ها", "Languages": "زبان‌ها", "Left out, and notes": "کنارگذاشته‌ها و یادداشت‌ها", "Damaged": "خراب‌ها", "nothing": "هیچ",
-  "clips": "کلیپ", "held out": "کنارگذاشته", "speakers": "گوینده", "hours": "ساعت", "connected": "متصل", "files are read": "پرونده‌ها خوانده می‌شوند", "The program that served this page is gone.": "برنامه‌ای که این صفحه را می‌داد رفته است.",
+  "clips": "کلیپ", "held out": "کنارگذاشته", "speakers": "گوینده", "hours": "ساعت", "minutes": "دقیقه", "connected": "متصل", "files are read": "پرونده‌ها خوانده می‌شوند", "The program that served this page is gone.": "برنامه‌ای که این صفحه را می‌داد رفته است.",
   "asked for": "درخواست شد", "All is well: batches are there when the model asks for them.": "همه‌چیز خوب است: دسته‌ها هنگام درخواست مدل آماده‌اند.",
 };
 let language = new URLSearchParams(location.search).get("lang") || localStorage.getItem("language") || (navigator.language.startsWith("fa") ? "fa" : "en");
