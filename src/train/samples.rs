@@ -203,7 +203,7 @@ impl Samples {
             let tokens = data.tokenizer.encode(&text, data.tokenizer.language(&text, &language)).ok()?;
             Some((text, tokens))
         });
-        let names = data.tokenizer.names();
+        let names = data.tokenizer.symbols();
         let symbols = |tokens: &[i32]| -> Vec<String> {
             tokens.iter().map(|token| names.get(*token as usize).cloned().unwrap_or_default()).collect()
         };

@@ -96,9 +96,10 @@ impl SampleFolder {
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// Steps after which there was a validation that can be heard, in order: those of the first clip.
+    /// Steps after which there was a validation that can be heard, in order: those of the last clip, which is spoken last.
     pub fn steps(&self) -> Vec<u64> {
-        let entries = fs::read_dir(self.0.join("0")).into_iter().flatten().flatten();
+        let last = self.clips().len().saturating_sub(1).to_string();
+        let entries = fs::read_dir(self.0.join(last)).into_iter().flatten().flatten();
         let step_of = |name: &str| name.strip_prefix("step-")?.strip_suffix(".flac")?.parse().ok();
         let mut steps: Vec<u64> = entries.filter_map(|entry| step_of(entry.file_name().to_str()?)).collect();
         steps.sort_unstable();

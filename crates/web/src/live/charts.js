@@ -232,7 +232,7 @@ class Chart {
     }
     if (!(bottom <= top)) return log ? [.1, 1] : [0, 1];
     if (log) return bottom === top ? [bottom / 2, top * 2] : [bottom / 1.1, top * 1.1];
-    const room = (top - bottom || Math.abs(top) || 1) * .06;
+    const room = Math.max((top - bottom || Math.abs(top) || 1) * .06, Math.abs(top) * .005);
     // A share ends at one.
     return [bottom >= 0 && bottom < room ? 0 : bottom - room, top <= 1 && top > .9 && bottom >= 0 ? Math.max(1, top) : top + room];
   }

@@ -26,6 +26,11 @@ const PUNCTUATION: &str = "!\"(),-.:;?";
 /// Number of symbols and punctuation marks.
 pub(super) static COUNT: LazyLock<usize> = LazyLock::new(|| IPA.chars().count() + PUNCTUATION.chars().count());
 
+/// Symbols and punctuation marks, by their positions in the vocabulary.
+pub(super) fn symbols() -> impl Iterator<Item = char> {
+    IPA.chars().chain(PUNCTUATION.chars())
+}
+
 /// Positions of the space and of punctuation in the vocabulary.
 pub(super) fn breaks() -> impl Iterator<Item = usize> {
     position(' ').into_iter().chain(IPA.chars().count()..*COUNT)

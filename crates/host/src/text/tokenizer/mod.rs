@@ -201,6 +201,15 @@ impl Tokenizer {
         names
     }
 
+    /// What each id looks like, in the order of ids: letters or IPA, and all else in angle brackets.
+    pub fn symbols(&self) -> Vec<String> {
+        let mut symbols = self.names();
+        if matches!(self.symbols, Symbols::Phonemes { .. }) {
+            symbols[FIRST..].iter_mut().zip(phonemes::symbols()).for_each(|(name, symbol)| *name = symbol.to_string());
+        }
+        symbols
+    }
+
     /// A tokenizer that reads all that either reads; `None` where one reads characters and the other phonemes.
     pub fn joined(&self, other: &Tokenizer) -> Option<Tokenizer> {
         let symbols = match (&self.symbols, &other.symbols) {
