@@ -38,11 +38,9 @@ const WEIGHT_SUM: &str = "weight_sum";
 pub const STATE: &str = "state.json";
 const CONFIG: &str = "config.yaml";
 pub const TOKENIZER: &str = "tokenizer.json";
-const BEST: &str = "best";
 /// What to do about a checkpoint that cannot be read.
 const USE_ANOTHER: &str = "move this checkpoint away, and the one before it is used";
-/// Name of the folder of logs in a run's folder.
-pub const LOGS: &str = "logs";
+pub use host::run_log::{BEST, LOGS};
 
 /// State of a run besides weights and moments. Random draws depend on seed and step alone, so the step is all the
 /// generator state there is.

@@ -52,6 +52,7 @@ fn run(command: Command) -> Result<ExitCode> {
         // All by name: a command that neither program runs would be handed over for ever.
         other @ (Command::Prepare(_)
         | Command::Cache(_)
+        | Command::Live(_)
         | Command::Check(_)
         | Command::Validate(_)
         | Command::Devices(_)

@@ -1,9 +1,10 @@
 //! `myxtts profile`
 
 use super::bench_setup::BenchSetup;
+use crate::run::timeline::Timeline;
 use crate::tools::measure::{self, RunMeasurement};
+use crate::tools::profile;
 use crate::tools::verdict::of_error;
-use crate::tools::{profile, timeline::Timeline};
 use anyhow::{Context, Result};
 use cli::profile::Args;
 use cli::{finish, say};

@@ -4,20 +4,14 @@ use super::speaking::{device, load};
 use super::stop_flag;
 use crate::serve::{ServerSettings, Voices, serve};
 use crate::synth::Options;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cli::serve::Args;
 use cli::{print_line, say};
 use host::bundled;
-use host::error::hinted;
-use std::env;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tch::Device;
-
-const TOKEN: &str = "MYXTTS_TOKEN";
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let settings = settings(args, device(&args.voice)?)?;
@@ -54,26 +48,8 @@ fn settings(args: &Args, device: Device) -> Result<ServerSettings> {
         timeout: seconds(args.timeout),
         drain: seconds(args.drain.unwrap_or(args.timeout)),
         allow_uploads: args.allow_uploads,
-        token: token(args.token_file.as_deref())?,
+        token: web::token::read(args.token_file.as_deref())?.map(|token| blake3::hash(token.as_bytes())),
         origins: args.allow_origin.clone(),
         model: "myxtts".to_owned(),
     })
-}
-
-/// The token that clients must send. Never a flag: whoever lists processes would see it.
-fn token(file: Option<&Path>) -> Result<Option<blake3::Hash>> {
-    let (token, place) = match file {
-        Some(path) => (Some(read_token(path)?), path.display().to_string()),
-        None => (env::var(TOKEN).ok(), TOKEN.to_owned()),
-    };
-    let Some(token) = token else { return Ok(None) };
-    let token = token.trim();
-    if token.is_empty() {
-        return Err(hinted(format!("{place}: empty, and a token is wanted"), "`openssl rand -hex 32` makes one"));
-    }
-    Ok(Some(blake3::hash(token.as_bytes())))
-}
-
-fn read_token(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))
 }

@@ -5,7 +5,8 @@ use super::stop_flag;
 use crate::checkpoint::{self, BundledStart, Checkpoint, RunKind, WeightSource};
 use crate::feed::{self, Caps, Roles};
 use crate::ranks::Ranks;
-use crate::run::{RunContext, activations, choose_kernels};
+use crate::run::{RunContext, activations, choose_kernels, delaying};
+use crate::tools::live::Reporter;
 use crate::train::{self, OutputFolder, RunEnd, RunOutcome, RunStart};
 use anyhow::{Context, Result};
 use cli::train::Args;
@@ -13,7 +14,8 @@ use cli::{INTERRUPTED, complain, progress, say};
 use host::config::{Config, Overrides};
 use host::dataset::{self, KnownTokenizer, TrainingData};
 use host::error::hinted;
-use host::simulate::Hook;
+use host::run_log::{LOGS, RunFolder};
+use host::simulate::{Delays, Hook};
 use host::telemetry::console;
 use host::telemetry::gpu_processes::remember_processes;
 use indicatif::ProgressBar;
@@ -22,6 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use web::live::{Hub, LiveServer, RunTable};
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
@@ -78,9 +81,24 @@ pub fn train(
         say(format!("earlier checkpoints are in {}", aside.display()));
     }
 
+    let shown = if is_first { show(args, &config, &stop)? } else { None };
+    let (server, shown) = shown.map_or((None, None), |(server, hub)| (Some(server), Some(hub)));
+    let shown = shown.zip(server.as_ref()).map(|(hub, server)| (hub, format!("http://{}/", server.address)));
+    let reporter = Reporter { shown };
+    let delays = args.simulate.delays()?;
+    if delays != Delays::default() {
+        say(format!("note: slowed down on purpose: {delays}"));
+    }
+    let hook = delaying(delays, roles.model)?;
     let bar = progress::status("training");
     let plain = RunContext::new(&config, &data, (roles, caps), &bar, &stop, began);
-    let context = RunContext { says_lines: is_first && !console::is_watched(), ranks, ..plain };
+    let context = RunContext {
+        says_lines: is_first && !console::is_watched(),
+        observer: Some(&reporter),
+        hook: &hook,
+        ranks,
+        ..plain
+    };
     let outcome = match kind {
         RunKind::Voice => train::train(&context, place, start),
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
@@ -95,6 +113,19 @@ pub fn train(
         false if data.findings.is_empty() && outcome.failures.is_empty() => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Starts the live view of the run, where it was asked for, and says where it is.
+fn show(args: &Args, config: &Config, stop: &Arc<AtomicBool>) -> Result<Option<(LiveServer, Arc<Hub>)>> {
+    let Some(settings) = args.live.settings()? else { return Ok(None) };
+    let folder = &config.training.checkpoint_dir;
+    let log_dir = config.training.tensorboard_log_dir.clone().unwrap_or_else(|| folder.join(LOGS));
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+    let name = whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned();
+    let hub = Arc::new(Hub::new(args.live.live_control, stop.clone()));
+    let server = LiveServer::start(settings, RunTable::only(RunFolder { name, log_dir }), Some(hub.clone()))?;
+    say(format!("live view: {}", server.url));
+    Ok(Some((server, hub)))
 }
 
 /// Reads the corpus and opens its cache. Of several ranks on a machine the first builds what is missing, with all cores.
@@ -239,9 +270,7 @@ fn print(outcome: &RunOutcome, json: bool) -> Result<()> {
 fn reason(outcome: &RunOutcome) -> String {
     match (outcome.ended, &outcome.best) {
         (None, _) => String::new(),
-        (Some(RunEnd::Steps), _) => ": all its steps".into(),
-        (Some(RunEnd::Epochs), _) => ": all its epochs".into(),
-        (Some(RunEnd::NoBetter), None) => ": held-out speech gets no better".into(),
+        (Some(end @ (RunEnd::Steps | RunEnd::Epochs)), _) | (Some(end), None) => format!(": {}", end.told()),
         (Some(RunEnd::NoBetter), Some(best)) => {
             format!(": held-out speech has got no better since step {}; --steps goes on all the same", best.step)
         }

@@ -146,7 +146,7 @@ impl ExportedVoice {
         let sampling = Sampling { temperature: 0.0, ..options.sampling };
         let how = synth::Options { sampling, ..synth::Options::default() };
         let prompt = case.prompt.clone();
-        let mel = speak_tokens(&self.voice, &case.tokens, self.map.language, prompt, &how, Device::Cpu);
+        let (mel, _) = speak_tokens(&self.voice, &case.tokens, self.map.language, prompt, &how, Device::Cpu);
         let mut wave = self.vocoder.waveform(&self.stats.restore(&mel));
         wave.iter_mut().for_each(|sample| *sample *= self.gain());
         Join::new(self.config().data.sample_rate, 1.0).fade(&mut wave);

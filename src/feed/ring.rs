@@ -82,6 +82,8 @@ pub struct FeedTimes {
     pub busy: f64,
     pub waits_for_loader: f64,
     pub waits_for_room: f64,
+    /// Time that the loader's threads wait for room; 1 is one of them all the time.
+    pub loader_waits_for_room: f64,
     /// Batches that lay ready in the ring, on average over time.
     pub mean_ready: f64,
     /// Time that no batch lay ready.
@@ -95,6 +97,7 @@ impl FeedReading {
             busy: (1.0 - loader.consumer_waited - ring.producers_waited).max(0.0),
             waits_for_loader: loader.consumer_waited,
             waits_for_room: ring.producers_waited,
+            loader_waits_for_room: loader.producers_waited,
             mean_ready: ring.mean_ready,
             empty: ring.empty,
         }

@@ -2,11 +2,16 @@
 
 mod batches;
 mod delays;
+mod observe;
 mod progress;
+pub mod timeline;
+mod times;
 
 pub use batches::{batch_on, means_over, mel_stats};
 pub use delays::delaying;
+pub use observe::{Done, Judgement, Observation, Observer, Pulse, Wishes};
 pub use progress::{MemoryUsage, Progress};
+pub use times::{LoaderTimes, StageTimes, Steadiness, feed_queued};
 
 use crate::feed::{self, Caps, Features, Feed, MelStats, Producer, Purpose, Role, Roles};
 use crate::ranks::Ranks;
@@ -40,6 +45,8 @@ pub struct RunContext<'a> {
     pub says_lines: bool,
     /// Gets the figures of the run whenever they are logged.
     pub watch: &'a dyn Fn(&Progress),
+    /// Looks at the run, and may ask for something.
+    pub observer: Option<&'a dyn Observer>,
     /// Those that train together with this process.
     pub ranks: Option<&'a Arc<Ranks>>,
 }
@@ -55,7 +62,20 @@ impl<'a> RunContext<'a> {
         began: Instant,
     ) -> Self {
         let (hook, watch): (_, &dyn Fn(&Progress)) = (&Hook::NONE, &|_| ());
-        RunContext { config, data, roles, caps, bar, stop, began, hook, says_lines: false, watch, ranks: None }
+        RunContext {
+            config,
+            data,
+            roles,
+            caps,
+            bar,
+            stop,
+            began,
+            hook,
+            says_lines: false,
+            watch,
+            observer: None,
+            ranks: None,
+        }
     }
 
     /// The part of the batches that this process takes.

@@ -1,12 +1,12 @@
 //! Middleware of every request: metrics, cross-origin headers, the bearer token.
 
 use super::AppState;
-use super::error::ApiError;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
+use web::error::ApiError;
 
 /// Route of requests to paths that are none.
 const NO_ROUTE: &str = "other";
@@ -42,16 +42,10 @@ fn allow_origin(response: &mut Response, origin: HeaderValue) {
 /// Refuses requests without the server's token, where it has one.
 pub async fn require_token(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
     match &app.settings.token {
-        Some(token) if !carries(request.headers(), token) => {
+        Some(token) if !web::token::carries(request.headers(), token) => {
             let message = "a bearer token is needed: `Authorization: Bearer …`";
             ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
         }
         _ => next.run(request).await,
     }
-}
-
-/// Hashes are compared, in constant time: how long it takes says nothing about the token.
-fn carries(headers: &HeaderMap, token: &blake3::Hash) -> bool {
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-    given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && blake3::hash(given) == *token)
 }

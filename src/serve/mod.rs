@@ -3,12 +3,8 @@
 //! One thread owns the voice ([`worker`]); another runs every connection. Between them lie a queue with a fixed number
 //! of places and, for each request, a channel of a few pieces: neither many clients nor slow ones make memory grow.
 
-mod body;
-mod error;
-mod listen;
 mod metrics;
 mod middleware;
-mod page;
 mod response;
 mod speech;
 mod uploads;
@@ -24,16 +20,18 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware as layer};
-use error::ApiError;
 use host::error::WithHint;
 use metrics::Metrics;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use web::error::ApiError;
+use web::page::Page;
+use web::{json_response, listen};
 use worker::{Worker, WorkerRequest};
 
 /// Settings of a server, as the command line gives them.
@@ -144,12 +142,18 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/v1/models/{id}", get(show_model))
         .route("/metrics", get(show_metrics))
         .layer(layer::from_fn_with_state(app.clone(), middleware::require_token));
-    let open = Router::new().route("/", get(page::page)).route("/healthz", get(health));
+    let open = Router::new().route("/", get(show_page)).route("/healthz", get(health));
     open.merge(guarded)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(layer::from_fn_with_state(app.clone(), middleware::count_and_allow_origin))
         .with_state(app)
+}
+
+/// The page to try it with.
+async fn show_page() -> impl IntoResponse {
+    static PAGE: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("page.html"), &[]));
+    PAGE.answer()
 }
 
 async fn list_voices(State(app): State<Arc<AppState>>) -> Response {
@@ -190,8 +194,4 @@ async fn unknown() -> ApiError {
 
 async fn wrong_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "not with this method")
-}
-
-fn json_response(value: &Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], format!("{value}\n")).into_response()
 }

@@ -1,6 +1,5 @@
 //! Answers of speech: whole, as a stream of bytes, or as events.
 
-use super::error::ApiError;
 use super::worker::Chunk;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
@@ -15,6 +14,7 @@ use std::task::{Context, Poll};
 use std::{io, mem};
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinHandle};
+use web::error::ApiError;
 
 const SAMPLE_RATE: HeaderName = HeaderName::from_static("x-sample-rate");
 

@@ -1,9 +1,8 @@
 //! `POST /v1/audio/speech`: OpenAI's request, with a few fields of our own.
 
-use super::error::ApiError;
 use super::response::{self, DeliveryMode, ResponseForm};
 use super::worker::{CHUNKS_AHEAD, Chunk, SpeechJob, WorkerRequest};
-use super::{AppState, body, voices};
+use super::{AppState, voices};
 use crate::model::Sampling;
 use crate::synth::{Options, Request};
 use axum::body::Body;
@@ -18,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tokio::sync::mpsc;
+use web::body;
+use web::error::ApiError;
 
 /// Names that OpenAI's clients ask for; there is one model here.
 const OPENAI_MODELS: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];

@@ -1,8 +1,7 @@
 //! Voices that clients send: a recording in, a name out that only they know. Kept in memory, and off unless allowed.
 
-use super::error::ApiError;
+use super::AppState;
 use super::worker::WorkerRequest;
-use super::{AppState, body, json_response};
 use anyhow::Context;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -12,6 +11,8 @@ use host::audio::decode_bytes;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use web::error::ApiError;
+use web::{body, json_response};
 
 /// Three minutes of 16-bit samples at 24 kHz, and more than that of anything compressed.
 const MOST_BYTES: usize = 10 << 20;

@@ -1,6 +1,5 @@
 //! Voices by name. A name from a request is looked up in this table and goes nowhere else: no path is made of it.
 
-use super::error::ApiError;
 use crate::checkpoint::voice::Prompt;
 use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
@@ -11,6 +10,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use web::error::ApiError;
 
 /// The checkpoint's own voice.
 pub const DEFAULT: &str = "default";

@@ -1,7 +1,6 @@
 //! The thread that owns the voice. Requests under way take turns clause by clause, several in one forward pass, so a
 //! short one never waits for the end of a long one.
 
-use super::error::ApiError;
 use super::metrics::Metrics;
 use crate::checkpoint::voice::Prompt;
 use crate::synth::{Request, Synthesizer, Utterance};
@@ -14,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use web::error::ApiError;
 
 /// Chunks that may wait for a client to take them. A request whose client takes none passes its turns.
 pub const CHUNKS_AHEAD: usize = 4;

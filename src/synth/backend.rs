@@ -54,6 +54,14 @@ impl VocoderBackend {
         }
     }
 
+    /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.
+    pub fn waveform(&self, log_mel: &Tensor, hop_samples: usize) -> Vec<f32> {
+        let frames = log_mel.size()[0];
+        let mask = Tensor::ones([frames, 1], (Kind::Float, log_mel.device()));
+        let whole = Span { start: 0, len: frames as usize };
+        self.cut(&self.packed(log_mel, &mask), &[whole], hop_samples).remove(0)
+    }
+
     /// Samples of packed log-mel frames (`[frames, n_mels]`); for Griffin-Lim, which takes utterances one by one and waits
     /// for the device, the frames themselves.
     pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {

@@ -197,10 +197,7 @@ impl Network {
 
     /// Samples of one utterance's log-mel frames, `[frames, n_mels]`.
     pub fn vocode(&self, log_mel: &Tensor) -> Vec<f32> {
-        let frames = log_mel.size()[0];
-        let mask = Tensor::ones([frames, 1], (Kind::Float, self.device));
-        let whole = Span { start: 0, len: frames as usize };
-        self.vocoder_backend.cut(&self.vocoder_backend.packed(log_mel, &mask), &[whole], self.hop_samples).remove(0)
+        self.vocoder_backend.waveform(log_mel, self.hop_samples)
     }
 
     fn moved(&self, ints: &[i32]) -> Tensor {
@@ -220,7 +217,7 @@ pub fn narrow_weights(products: Vec<Tensor>, kind: Kind) {
     }
 }
 
-/// Normalised mel frames `[frames, n_mels]` of one utterance. `language` is a number of the tokenizer's; `prompt` is there
+/// Normalised mel frames `[frames, n_mels]` of one utterance, and how many of them each token lasts. `language` is a number of the tokenizer's; `prompt` is there
 /// where the voice clones.
 pub fn speak_tokens(
     voice: &Voice,
@@ -229,7 +226,7 @@ pub fn speak_tokens(
     prompt: Option<Prompt>,
     options: &Options,
     device: Device,
-) -> Tensor {
+) -> (Tensor, Vec<usize>) {
     let moved = |ints: &[i32]| Tensor::from_slice(ints).to_device(device);
     let floats = |values: &[f32]| Tensor::from_slice(values).to_device(device);
     let text = Room::new(&[tokens.len()], Sizes::Close);
@@ -245,7 +242,7 @@ pub fn speak_tokens(
     let context = (!laid.context.is_empty()).then(|| floats(&laid.context));
     let branches = laid.branches(&moved(&laid.ints), &floats(&laid.masks), context.as_ref());
     let mel = voice.decode(&content, &laid.by_band(&floats(&laid.noise)), options.sampling.steps, &branches);
-    mel.narrow(0, 0, lasting.total() as i64)
+    (mel.narrow(0, 0, lasting.total() as i64), lasting.frames)
 }
 
 /// One way to condition the decoder on a clause; how much its velocity counts.

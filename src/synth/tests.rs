@@ -127,7 +127,7 @@ fn a_prompt_changes_how_and_not_how_long_it_is_spoken() {
     assert!(difference(&one, &other) > 1e-6, "who speaks is not heard");
     // Only what is spoken comes back, however long the reference is.
     assert_eq!(one.len(), long.len());
-    let frames = crate::synth::speak_tokens(
+    let (frames, _) = crate::synth::speak_tokens(
         &synthesizer.network.voice,
         &[1, 2, 3, 4],
         0,
@@ -149,7 +149,7 @@ fn a_mix_lies_between_its_speakers() {
         let mut options = Options::default();
         options.sampling.steps = 1;
         let voice = &synthesizer.network.voice;
-        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, Some(prompt.clone()), &options, Device::Cpu)
+        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, Some(prompt.clone()), &options, Device::Cpu).0
     };
     let (ann, between, ben) = (mel(&ann), mel(&mix(0.25)), mel(&ben));
     let error = (&ann * 0.75 + &ben * 0.25 - between).abs().max().double_value(&[]);
@@ -164,7 +164,7 @@ fn guidance_by_the_speaker_goes_away_from_what_anybody_would_say() {
         let sampling = Sampling { steps: 1, guidance, speaker_guidance, temperature: 0.0 };
         let options = Options { sampling, ..Options::default() };
         let voice = &synthesizer.network.voice;
-        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, prompt, &options, Device::Cpu)
+        crate::synth::speak_tokens(voice, &[1, 2, 3, 4, 5], 0, prompt, &options, Device::Cpu).0
     };
     let who = || Some(prompt(40, 1));
     let (whole, anybody, nothing) = (mel(1.0, 0.0, who()), mel(1.0, 0.0, None), mel(0.0, 0.0, None));

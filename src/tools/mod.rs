@@ -8,9 +8,9 @@ pub mod configure;
 pub mod diagnose;
 pub mod eval;
 pub mod fix;
+pub mod live;
 pub mod measure;
 pub mod profile;
-pub mod timeline;
 pub mod verdict;
 
 /// Memory that this process had at most, in MiB, as Linux counts it.

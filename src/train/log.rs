@@ -2,19 +2,25 @@
 
 use super::memory::MemoryMonitor;
 use super::metrics::MetricsWriter;
-use super::step::{self, Done, Learner, Step};
-use super::step_times::{StageTimes, StepTimes};
+use super::step::{self, Learner, Step};
+use super::step_times::StepTimes;
 use super::straggler::RankLog;
 use super::warnings::Warnings;
 use super::{RunOutcome, note};
 use crate::feed::{Feed, FeedReading};
-use crate::run::{MemoryUsage, Progress, RunContext};
+use crate::optimizer::ParameterGroup;
+use crate::run::timeline::{TimeAxis, Timeline};
+use crate::run::{
+    Done, LoaderTimes, MemoryUsage, Observation, Observer, Progress, Pulse, RunContext, StageTimes, Steadiness,
+    feed_queued,
+};
 use anyhow::Result;
 use host::config::{Config, LogEvery};
 use host::error::hinted;
-use host::machine::mib;
+use host::machine::{mib, thread_time};
+use host::run_log::{Event, EventKind, EventLog};
 use host::telemetry::console;
-use host::telemetry::cpu::HostClock;
+use host::telemetry::cpu::{HostClock, HostLoad};
 use host::telemetry::gpu::{GpuReading, Sampler};
 use host::telemetry::lines::{LineInterval, Lines};
 use host::telemetry::status::{Figures, clock_time};
@@ -25,6 +31,13 @@ use std::time::{Duration, Instant};
 
 /// Steps that are not like the rest: lazy set-up, then capture.
 const WARM_UP_STEPS: u64 = 6;
+/// Pages are shown the last steps this often at most, and so many of them.
+const PULSE: Duration = Duration::from_millis(500);
+const SHOWN_STEPS: usize = 16;
+/// Clocks of devices are told from their zero by numbers of 24 bits, so it is set anew.
+const AXIS: Duration = Duration::from_secs(60);
+/// A run is judged this often at most.
+const JUDGE: Duration = Duration::from_secs(2);
 /// Columns that the bar takes of a line, its name and its spaces included.
 const BAR_COLUMNS: usize = 23;
 /// Columns of a line where no terminal says.
@@ -63,6 +76,49 @@ pub struct Log<'a> {
     says_lines: bool,
     warnings: Warnings,
     host_before: Option<HostClock>,
+    /// When the loader was last looked at, and how long its threads had worked until then.
+    loader_before: (Instant, u64),
+    context: RunContext<'a>,
+    /// What happens, for its file; none where another rank writes.
+    events: Option<EventLog>,
+    observer: Option<&'a dyn Observer>,
+    live: Live,
+    /// Where and how well the model's parameters are: their number.
+    parameters: usize,
+}
+
+/// What is remembered for those who look.
+struct Live {
+    /// Zero of the clocks of the last steps' picture, and when it was set.
+    axis: Option<(TimeAxis, Instant)>,
+    pulsed: Instant,
+    feed_before: FeedReading,
+    judged: Instant,
+    /// Step up to which the last judgement went.
+    judged_step: u64,
+    /// What was found last, and what was said last.
+    found: Option<&'static str>,
+    said: Option<Option<&'static str>>,
+    /// Time of the training thread that looking cost, since when.
+    spent: Duration,
+    since: Instant,
+}
+
+impl Live {
+    fn new() -> Self {
+        let now = Instant::now();
+        Live {
+            axis: None,
+            pulsed: now,
+            feed_before: FeedReading::default(),
+            judged: now,
+            judged_step: 0,
+            found: None,
+            said: None,
+            spent: Duration::ZERO,
+            since: now,
+        }
+    }
 }
 
 /// Names of what a step reads from its device, in that order.
@@ -87,6 +143,8 @@ impl<'a> Log<'a> {
         if let Some(metrics) = &mut metrics {
             metrics.text("config", resumed_at.unwrap_or(0), &format!("```yaml\n{}```", config.to_yaml()))?;
         }
+        // What cannot be written here is found when figures are.
+        let events = writes.then(|| EventLog::create(log_dir, resumed_at).ok()).flatten();
         let norm = |name: &str| if name == "model" { "gradient_norm".into() } else { format!("{name}_gradient_norm") };
         Ok(Log {
             metrics,
@@ -119,6 +177,12 @@ impl<'a> Log<'a> {
             says_lines: context.says_lines || config.training.log_every.is_some(),
             warnings: Warnings::default(),
             host_before: HostClock::read(),
+            loader_before: (Instant::now(), 0),
+            context: *context,
+            events,
+            observer: context.observer,
+            live: Live::new(),
+            parameters: step.groups.iter().map(ParameterGroup::len).sum(),
         })
     }
 
@@ -133,12 +197,105 @@ impl<'a> Log<'a> {
     pub fn validated(&mut self, step: u64, loss: f64, (name, compared): (&str, f64), is_best: bool) {
         let part = if compared == loss { String::new() } else { format!(", {name} {compared:.4}") };
         let best = if is_best { ", the lowest so far" } else { "" };
-        self.line(&format!("step {step}: held-out loss {loss:.3}{part}{best}"));
+        let text = format!("held-out loss {loss:.3}{part}{best}");
+        self.line(&format!("step {step}: {text}"));
+        self.event(step, if is_best { EventKind::Best } else { EventKind::Validated }, text);
     }
 
     /// Says that a checkpoint was written.
     pub fn saved(&mut self, step: u64, checkpoint: &Path) {
         self.line(&format!("step {step}: saved {}", checkpoint.display()));
+        self.event(step, EventKind::Saved, format!("saved {}", checkpoint.display()));
+    }
+
+    /// Something that is wrong: said, and written down.
+    fn warning(&mut self, step: u64, text: &str) {
+        note(self.bar, &format!("warning: {text}"));
+        self.event(step, EventKind::Warning, text);
+    }
+
+    /// Writes down what happened, and shows it to whoever looks.
+    pub fn event(&mut self, step: u64, kind: EventKind, text: impl Into<String>) {
+        let Some(events) = &mut self.events else { return };
+        let event = Event::now(step, kind, text);
+        let _ = events.add(&event); // figures cannot be written either then, and that is told
+        self.observer.iter().for_each(|observer| observer.event(&event));
+    }
+
+    /// Writes notes down that somebody made on a page; whether a checkpoint was asked for.
+    pub fn wishes(&mut self, step: u64) -> bool {
+        let Some(observer) = self.observer else { return false };
+        let wishes = observer.wishes();
+        wishes.notes.into_iter().for_each(|text| self.event(step, EventKind::Note, text));
+        wishes.save
+    }
+
+    /// Shows the last steps to whoever looks; nothing where nobody does.
+    pub fn pulse(&mut self, feed: &Feed, step: u64) {
+        let now = Instant::now();
+        let Some(observer) = self.observer.filter(|_| now - self.live.pulsed >= PULSE) else { return };
+        if !observer.is_watched() {
+            return;
+        }
+        let began = thread_time();
+        self.live.pulsed = now;
+        if self.live.axis.as_ref().is_none_or(|(_, set)| now - *set > AXIS) {
+            self.live.axis = TimeAxis::begin(self.context.roles).ok().map(|axis| (axis, now));
+        }
+        let Some((axis, _)) = &self.live.axis else { return };
+        let spans = Timeline::of(axis, &self.step_times.ended(SHOWN_STEPS)).spans;
+        let reading = feed.reading();
+        let times = reading.map(|now| now.since(&self.live.feed_before));
+        self.live.feed_before = reading.unwrap_or_default();
+        let loader_ready = feed.loader().status().ready;
+        observer.pulse(&Pulse { step, spans: &spans, feed: times, loader_ready });
+        self.live.spent += thread_time() - began;
+    }
+
+    /// What keeps the run from going faster, written down when it changes: the same must be found twice, because a moment
+    /// proves nothing.
+    fn judge(&mut self, told: &Figures, stages: &StageTimes, host: Option<HostLoad>, usage: &MemoryUsage, feed: &Feed) {
+        let Some(observer) = self.observer.filter(|_| self.live.judged.elapsed() >= JUDGE) else { return };
+        let began = thread_time();
+        let steps = self.step_times.since(self.live.judged_step);
+        let wall_ms = told.window.step_ms.mean * steps.len() as f64;
+        let queued = steps.iter().map(|step| step.1.ran.map(|ran| ran.queued)).sum::<Option<Duration>>();
+        let loader = feed.loader();
+        let seen = Observation {
+            step: told.step,
+            summary: &told.window,
+            stages,
+            own_step: Steadiness::of(&steps),
+            loader: LoaderTimes::of(&steps, loader.status().workers, Duration::from_secs_f64(wall_ms / 1e3)),
+            feed: feed.reading().map(|now| now.since(&self.feed_before)),
+            gpus: &self.gpu_readings,
+            host,
+            queued_share: queued.map(|queued| queued.as_secs_f64() * 1e3 / wall_ms.max(1e-9)),
+            feed_queued_share: feed_queued(&steps),
+            memory: *usage,
+            failures: loader.failures().iter().map(ToString::to_string).collect(),
+            parameters: self.parameters,
+            route: feed.route().to_string(),
+        };
+        let judgement = observer.judge(&self.context, &seen);
+        self.live.judged_step = told.step;
+        self.live.judged = Instant::now();
+        let is_certain = std::mem::replace(&mut self.live.found, judgement.code) == judgement.code;
+        if is_certain && self.live.said != Some(judgement.code) {
+            self.live.said = Some(judgement.code);
+            let kind = if judgement.code.is_some() { EventKind::Verdict } else { EventKind::Well };
+            self.event(told.step, kind, judgement.text);
+        }
+        self.live.spent += thread_time() - began;
+    }
+
+    /// Share of the training thread's time that those who look have cost since the last figures; absent where nobody may.
+    fn live_cost(&mut self) -> Option<(String, f64)> {
+        self.observer?;
+        let wall_s = self.live.since.elapsed().as_secs_f64();
+        let spent = std::mem::take(&mut self.live.spent);
+        self.live.since = Instant::now();
+        Some(("live_cost".into(), spent.as_secs_f64() / wall_s.max(1e-9)))
     }
 
     /// A line that stays: above the bar where lines are said, else in the log file alone.
@@ -220,12 +377,14 @@ impl<'a> Log<'a> {
         figures.extend(names.zip(reading.means.iter().copied()));
         figures.push(("skipped_steps".into(), reading.skipped_steps as f64));
         figures.push(("learning_rate".into(), self.rate));
+        figures.push(("epoch".into(), self.epoch as f64));
         if let Some((mut summary, stages)) = self.step_times.close(reading.at) {
             figures.extend(stage_figures(&stages));
-            figures.extend(self.rank_figures(&mut summary, &stages, reading.exchange_ms));
+            figures.extend(self.rank_figures(reading.at, &mut summary, &stages, reading.exchange_ms));
             let told = self.told(reading.at, loss, summary, usage);
             self.tell_time(&told);
-            self.warn_of_steps(&told);
+            let host = self.warn_of_steps(&told);
+            self.judge(&told, &stages, host, usage, feed);
             self.bar.set_message(told.line(status_columns()));
             if let Some(line) = self.lines.add(&told, Instant::now(), reading.at >= self.steps) {
                 self.line(&line);
@@ -235,19 +394,31 @@ impl<'a> Log<'a> {
         }
         figures.extend(self.feed_figures(feed));
         figures.extend(memory_figures(usage));
+        figures.extend(self.live_cost());
+        if let Some(observer) = self.observer.filter(|observer| observer.is_watched()) {
+            let began = thread_time();
+            observer.figures(reading.at, &figures);
+            self.live.spent += thread_time() - began;
+        }
         figures
     }
 
     /// What the ranks come to together: `summary` is then of all of them.
-    fn rank_figures(&mut self, summary: &mut StepSummary, stages: &StageTimes, exchange_ms: f64) -> Vec<(String, f64)> {
+    fn rank_figures(
+        &mut self,
+        step: u64,
+        summary: &mut StepSummary,
+        stages: &StageTimes,
+        exchange_ms: f64,
+    ) -> Vec<(String, f64)> {
         let Some(ranks) = &mut self.ranks else { return Vec::new() };
         // What cannot be asked of the store is the watch's affair.
         let Ok(Some(all)) = ranks.observe(summary, stages, exchange_ms, self.gpu_readings.first()) else {
             return Vec::new();
         };
         summary.audio_seconds_per_second = all.audio_seconds_per_second;
-        all.finding.iter().for_each(|finding| note(self.bar, &format!("warning: {finding}")));
-        all.figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        all.finding.iter().for_each(|finding| self.warning(step, finding));
+        all.figures
     }
 
     fn told(&mut self, step: u64, loss: f64, window: StepSummary, usage: &MemoryUsage) -> Figures {
@@ -267,13 +438,14 @@ impl<'a> Log<'a> {
     }
 
     /// Says what disturbs the steps, where something does, and what to do about it.
-    fn warn_of_steps(&mut self, told: &Figures) {
+    fn warn_of_steps(&mut self, told: &Figures) -> Option<HostLoad> {
         let host = HostClock::read();
         let load = host.zip(self.host_before).map(|(now, before)| now.since(&before));
         self.host_before = host;
         for warning in self.warnings.of_steps(told, load) {
-            note(self.bar, &format!("warning: {warning}"));
+            self.warning(told.step, &warning);
         }
+        load
     }
 
     /// Shares of the feed thread's time, and how full the queues are.
@@ -281,6 +453,11 @@ impl<'a> Log<'a> {
         let loader = feed.loader().status();
         let mut figures =
             vec![("loader/ready_batches", loader.ready as f64), ("loader/workers", loader.workers as f64)];
+        let workers = loader.workers.max(1) as f64;
+        let (now, (before, busy_ns)) = (Instant::now(), self.loader_before);
+        let all_ns = now.saturating_duration_since(before).as_nanos() as f64 * workers;
+        figures.push(("loader/busy", (loader.busy_ns.saturating_sub(busy_ns)) as f64 / all_ns.max(1.0)));
+        self.loader_before = (now, loader.busy_ns);
         if let Some(now) = feed.reading() {
             let times = now.since(&self.feed_before);
             self.feed_before = now;
@@ -288,6 +465,7 @@ impl<'a> Log<'a> {
                 ("feed/busy", times.busy),
                 ("feed/blocked_on_empty", times.waits_for_loader),
                 ("feed/blocked_on_full", times.waits_for_room),
+                ("loader/blocked_on_full", times.loader_waits_for_room / workers),
                 ("ring/mean_batches", times.mean_ready),
                 ("ring/empty", times.empty),
             ]);
@@ -297,7 +475,7 @@ impl<'a> Log<'a> {
 
     fn warn(&mut self, step: u64, usage: &MemoryUsage, feed: &Feed) {
         if let Some(finding) = self.memory.observe(step, usage) {
-            note(self.bar, &format!("warning: {finding}"));
+            self.warning(step, &finding.to_string());
         }
         if !self.proposed && step > WARM_UP_STEPS {
             self.proposed = true;
@@ -305,7 +483,7 @@ impl<'a> Log<'a> {
         }
         let failures = feed.loader().failures();
         for failure in &failures[self.failures_told..] {
-            note(self.bar, &format!("warning: {}: left out: {}", failure.path.display(), failure.reason));
+            self.warning(step, &format!("{}: left out: {}", failure.path.display(), failure.reason));
         }
         self.failures_told = failures.len();
     }

@@ -1,14 +1,14 @@
 //! The figures of a run, written twice: TensorBoard event files for people, `metrics.jsonl` for programs.
 
-use super::tensorboard::{EventWriter, unix_time_s};
+use super::tensorboard::EventWriter;
 use crate::picture::Picture;
 use anyhow::{Context, Result};
+use host::run_log::{METRICS as FILE, unix_time_s};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "metrics.jsonl";
 /// Where the figures of an earlier run go when a new one starts in the same folder.
 const PREVIOUS: &str = "metrics.previous.jsonl";
 

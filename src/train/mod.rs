@@ -19,24 +19,26 @@ mod warnings;
 
 pub use log::gpu_sampler;
 pub use memory::{MemoryMonitor, OutOfMemory};
-pub use step::{Done, Learner, Step};
-pub use step_times::{StageTimes, StepTimes};
+pub use step::{Learner, Step};
+pub use step_times::StepTimes;
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
 use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunKind, RunState, WeightSource};
-use crate::feed::{Feed, Purpose};
-use crate::run::{RunContext, note, start_feed};
+use crate::feed::{self, Feed, Purpose, Role};
+use crate::run::{RunContext, activations, note, ring_slots, start_feed};
 use anyhow::{Context, Result};
 use host::config::{Config, Recipe, Start, Training};
 use host::dataset::{KnownTokenizer, TrainingData};
-use host::error::WithHint;
+use host::error::{Explained, WithHint};
 use host::machine::mib;
+use host::run_log::{Event, EventKind, EventLog, PipelineFacts, ProcessFacts, RunFile, unix_time_s};
 use indicatif::ProgressBar;
 use log::Log;
 use metrics::MetricsWriter;
 use schedule::learning_rate;
 use serde::Serialize;
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -102,6 +104,16 @@ pub enum RunEnd {
     Epochs,
     /// Held-out speech got no better for as many validations as `patience` allows.
     NoBetter,
+}
+
+impl RunEnd {
+    pub fn told(self) -> &'static str {
+        match self {
+            RunEnd::Steps => "all its steps",
+            RunEnd::Epochs => "all its epochs",
+            RunEnd::NoBetter => "held-out speech gets no better",
+        }
+    }
 }
 
 /// What a run begins with.
@@ -182,12 +194,29 @@ struct RunSpec<'a, L> {
     validate: Option<Validate<'a, L>>,
 }
 
-/// Trains until the steps or epochs are over, held-out speech gets no better, or `stop` is set; then saves and returns.
+/// Trains, and writes down how it ended where it ended with an error.
 fn run<L: Learner>(
     context: &RunContext,
     output: OutputFolder,
     resumed: Option<&Checkpoint>,
     spec: RunSpec<L>,
+) -> Result<RunOutcome> {
+    let (log_dir, writes, reached) = (output.log_dir.clone(), output.writer.is_some(), Cell::new(spec.state.step));
+    let outcome = run_to_end(context, output, resumed, spec, &reached);
+    if let (Err(error), true) = (&outcome, writes) {
+        let text = Explained::of(error.as_ref()).to_string();
+        EventLog::append(&log_dir, &Event::now(reached.get(), EventKind::Failed, text));
+    }
+    outcome
+}
+
+/// Trains until the steps or epochs are over, held-out speech gets no better, or `stop` is set; then saves and returns.
+fn run_to_end<L: Learner>(
+    context: &RunContext,
+    output: OutputFolder,
+    resumed: Option<&Checkpoint>,
+    spec: RunSpec<L>,
+    reached: &Cell<u64>,
 ) -> Result<RunOutcome> {
     let RunSpec { mut step, mut state, purpose, extras, mut validate } = spec;
     let RunContext { config, data, bar, .. } = context;
@@ -205,6 +234,11 @@ fn run<L: Learner>(
     let mut log = Log::create(context, &output.log_dir, &step, resumed_at, expected)?;
     let mut feed = start_feed(context, state.position.clone(), state.mel_stats, purpose)?;
     announce(&feed, bar);
+    if output.writer.is_some() {
+        let facts = run_file(context, &step, &state, &feed, expected, resumed_at);
+        let _ = facts.write(&output.log_dir); // what follows finds out whether anything can be written
+        log.event(state.step, EventKind::Started, begun(&facts));
+    }
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
@@ -228,11 +262,14 @@ fn run<L: Learner>(
         state.position = done.deliveries.last().expect("at least one batch a step").resume_at.clone();
         bar.set_position(state.step);
         outcome.step = state.step;
+        reached.set(state.step);
         outcome.interrupted = step.is_stopping(context.stop.load(Ordering::Relaxed))?;
         let last = outcome.interrupted || end(training, &state).is_some();
         let validates = validate.is_some() && (last || state.step.is_multiple_of(interval));
         let saves = last || state.step.is_multiple_of(training.save_step);
         log.stepped(state.step, done, rate);
+        log.pulse(&feed, state.step);
+        let wanted = log.wishes(state.step);
         tuner.observe(&feed, step.is_settled(), bar)?;
 
         // log: figures are asked for here and arrive some steps later, so that nothing waits for them
@@ -260,8 +297,11 @@ fn run<L: Learner>(
 
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
         // and when this validation was one too many in a row without a better one
-        if saves || best || logged.is_err() || end(training, &state).is_some() {
-            step.ensure_equal(state.step)?;
+        let planned = saves || best || logged.is_err() || end(training, &state).is_some();
+        if planned || wanted {
+            if planned {
+                step.ensure_equal(state.step)?; // what one rank alone was asked for, the others do not know of
+            }
             let extras = |folder: &Path| extras(&step, state.step, folder);
             let parts = CheckpointParts {
                 config,
@@ -293,7 +333,62 @@ fn run<L: Learner>(
         validation_loss,
     });
     outcome.failures = feed.loader().failures().iter().map(ToString::to_string).collect();
+    let (kind, text) = match outcome.interrupted {
+        true => (EventKind::Stopped, "stopped, and saved; --resume goes on"),
+        false => (EventKind::Ended, outcome.ended.map_or("", RunEnd::told)),
+    };
+    let done = if outcome.interrupted { "" } else { "done: " };
+    log.event(state.step, kind, format!("{done}{text}"));
     Ok(outcome)
+}
+
+/// What the run is, for its file.
+fn run_file<L: Learner>(
+    context: &RunContext,
+    step: &Step<L>,
+    state: &RunState,
+    feed: &Feed,
+    expected: u64,
+    resumed_at: Option<u64>,
+) -> RunFile {
+    let RunContext { config, data, roles, caps, .. } = context;
+    let total = |device: tch::Device| {
+        let facts = device.is_cuda().then(|| torchx::cuda::facts(device).ok()).flatten();
+        facts.map(|facts| mib(facts.total_bytes))
+    };
+    RunFile {
+        kind: state.kind.to_string(),
+        steps: (expected < u64::MAX).then_some(expected),
+        started: unix_time_s(),
+        resumed_at,
+        compared: step.learner.compared().to_owned(),
+        process: ProcessFacts::own(context.observer.and_then(|observer| observer.address())),
+        pipeline: PipelineFacts {
+            model_size: format!("{:?}", config.model.size).to_lowercase(),
+            parameters: step.groups.iter().map(|group| group.len()).sum(),
+            data_device: feed::name(roles.data),
+            model_device: feed::name(roles.model),
+            activations: activations(&config.training, roles.model).to_owned(),
+            route: feed.route().to_string(),
+            frames_per_batch: data.budget.frames,
+            accumulate: config.training.gradient_accumulation_steps,
+            workers: feed.loader().status().workers,
+            depth: config.data.prefetch_depth(),
+            slots: ring_slots(&config.data),
+            ranks: context.share().ranks,
+            data_cap_mib: caps.of(Role::Data),
+            model_cap_mib: caps.of(Role::Model),
+            model_total_mib: total(roles.model),
+            data_total_mib: total(roles.data),
+        },
+        corpus: data.corpus_facts(config.data.sample_rate),
+    }
+}
+
+fn begun(facts: &RunFile) -> String {
+    let PipelineFacts { model_size, data_device, model_device, .. } = &facts.pipeline;
+    let begun = facts.resumed_at.map_or_else(|| "began".to_owned(), |step| format!("goes on from step {step}"));
+    format!("{begun}: {} of size {model_size}, data on {data_device}, model on {model_device}", facts.kind)
 }
 
 fn describe<L: Learner>(step: &Step<L>) -> String {

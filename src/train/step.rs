@@ -6,9 +6,11 @@
 use crate::feed::{Batch, Delivery, Event, Feed, Interval};
 use crate::optimizer::{LossScale, ParameterGroup};
 use crate::ranks::{Exchange, Ranks};
+use crate::run::Done;
 use anyhow::{Context, Result};
 use host::config::Training;
 use host::error::WithHint;
+use host::machine::ThreadClock;
 use host::rng::Rng;
 use host::simulate::{Hook, Moment};
 use std::sync::Arc;
@@ -53,6 +55,8 @@ pub struct Step<L> {
     pub exchange: Option<Exchange>,
     /// Called between the step's two events, so that what it does counts as the step's time.
     pub hook: Hook,
+    /// Of the thread that trains, where that is the device.
+    clock: Option<ThreadClock>,
 }
 
 enum Graphs {
@@ -60,15 +64,6 @@ enum Graphs {
     WarmingUp(u64),
     Whole(Graph),
     Halves { accumulate: Graph, update: Graph },
-}
-
-/// What one step did.
-pub struct Done {
-    pub deliveries: Vec<Delivery>,
-    /// Ends of the parts of an accumulated step.
-    pub part_ends: Vec<Event>,
-    /// From the moment its first batch was there to the end of the update.
-    pub span: Interval,
 }
 
 impl<L: Learner> Step<L> {
@@ -88,6 +83,7 @@ impl<L: Learner> Step<L> {
             device,
             exchange: None,
             hook: Hook::default(),
+            clock: None,
         })
     }
 
@@ -179,6 +175,10 @@ impl<L: Learner> Step<L> {
             group.begin(number)?;
             group.set_rate(learning_rate)?;
         }
+        if !self.device.is_cuda() {
+            self.clock.get_or_insert_with(ThreadClock::open);
+        }
+        let before = self.clock.as_ref().and_then(ThreadClock::read);
         let (mut deliveries, mut part_ends, mut start) = (Vec::new(), Vec::new(), None);
         self.hook.at(Moment::BeforeStep);
         for part in 0..self.accumulate {
@@ -212,7 +212,8 @@ impl<L: Learner> Step<L> {
         self.figures.steps += 1;
         self.hook.at(Moment::StepEnds { seed: self.seed, number });
         let span = Interval { start: start.expect("at least one batch a step"), end: Event::now(self.device)? };
-        Ok(Done { deliveries, part_ends, span })
+        let ran = self.clock.as_ref().and_then(|clock| clock.since(before));
+        Ok(Done { deliveries, part_ends, span, ran })
     }
 
     /// Whether steps are replayed by now.

@@ -1,18 +1,21 @@
 //! Where the time of every step went, read from events that have passed: nothing waits for a figure.
 
-use super::step::Done;
 use crate::feed::{Delivery, Event, Interval, Trace};
-use crate::run::RunContext;
+use crate::run::{Done, RunContext, StageTimes};
 use host::telemetry::Spread;
 use host::telemetry::window::{self, StepSummary, Window};
-use serde::Serialize;
 use std::collections::VecDeque;
+
+/// Steps that stay at hand after they were read, for who looks at single ones.
+const KEPT_STEPS: usize = 64;
 
 /// Reads the times of steps whose events have passed.
 pub struct StepTimes {
     pending: VecDeque<(u64, Done)>,
-    /// End of the last step that was read; absent when something else ran after it.
-    last_end: Option<Event>,
+    /// Steps that were read, the newest last.
+    read: VecDeque<(u64, Done)>,
+    /// Nothing else ran since the last one that was read.
+    is_unbroken: bool,
     /// Steps after which something else ran, such as a validation.
     breaks: VecDeque<u64>,
     window: Window,
@@ -21,29 +24,13 @@ pub struct StepTimes {
     frames_per_batch: usize,
 }
 
-/// Milliseconds of each stage for a batch, on the clocks of the devices that did it; waits on the host's.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct StageTimes {
-    pub load_wait_ms: Spread,
-    pub to_device_ms: Spread,
-    pub features_ms: Spread,
-    pub transfer_ms: Spread,
-    /// The optimizer step alone, without its wait for data.
-    pub compute_ms: Spread,
-    /// The model device stood idle because no batch was there.
-    pub starved_ms: Spread,
-    /// The model device stood idle because nobody had asked for the next batch yet.
-    pub gap_ms: Spread,
-    /// The training thread's wait for a batch; on a GPU the device may have been busy all the while.
-    pub host_wait_ms: Spread,
-}
-
 impl StepTimes {
     pub fn of(context: &RunContext, warm_up_steps: u64) -> Self {
         let config = context.config;
         StepTimes {
             pending: VecDeque::new(),
-            last_end: None,
+            read: VecDeque::new(),
+            is_unbroken: false,
             breaks: VecDeque::new(),
             window: Window::new(warm_up_steps),
             stages: StageTimes::default(),
@@ -61,8 +48,20 @@ impl StepTimes {
         if self.pending.iter().any(|(number, _)| *number == step) {
             self.breaks.push_back(step);
         } else {
-            self.last_end = None;
+            self.is_unbroken = false;
         }
+    }
+
+    /// The newest steps that have ended, oldest first.
+    pub fn ended(&self, at_most: usize) -> Vec<&(u64, Done)> {
+        let has_ended = |step: &&(u64, Done)| step.1.span.end.passed().unwrap_or(false);
+        let all: Vec<_> = self.read.iter().chain(self.pending.iter().take_while(has_ended)).collect();
+        all[all.len().saturating_sub(at_most)..].to_vec()
+    }
+
+    /// Steps behind `step` that were read, as far as they are at hand.
+    pub fn since(&self, step: u64) -> Vec<&(u64, Done)> {
+        self.read.iter().filter(|(number, _)| *number > step).collect()
     }
 
     /// The figures up to and with `step`, which must have ended; `None` before the first full step.
@@ -76,15 +75,16 @@ impl StepTimes {
     }
 
     fn read(&mut self, number: u64, done: Done) {
-        let Done { deliveries, part_ends, span: Interval { start, end } } = done;
-        let starved_ms = self.starved(&deliveries, &part_ends);
+        let Done { deliveries, part_ends, span, .. } = &done;
+        let last_end = self.read.back().filter(|_| self.is_unbroken).map(|(_, last)| &last.span.end);
+        let starved_ms = starved(last_end, deliveries, part_ends);
         let asked = deliveries.first().and_then(|delivery| delivery.asked.as_ref());
-        let gap_ms = self.last_end.as_ref().zip(asked).and_then(|(end, asked)| end.ms_until(asked));
+        let gap_ms = last_end.zip(asked).and_then(|(end, asked)| end.ms_until(asked));
         let stages = &mut self.stages;
-        add(&mut stages.compute_ms, start.ms_until(&end));
+        add(&mut stages.compute_ms, span.ms());
         add(&mut stages.starved_ms, starved_ms);
         add(&mut stages.gap_ms, gap_ms.map(|ms| ms.max(0.0)));
-        for delivery in &deliveries {
+        for delivery in deliveries {
             let Trace { load_wait, to_device, features, transfer, .. } = &delivery.trace;
             stages.load_wait_ms.add(load_wait.as_secs_f64() * 1e3);
             stages.host_wait_ms.add(delivery.wait.as_secs_f64() * 1e3);
@@ -92,7 +92,7 @@ impl StepTimes {
             add(&mut stages.features_ms, features.ms());
             add(&mut stages.transfer_ms, transfer.ms());
         }
-        let whole_ms = self.last_end.as_ref().and_then(|last| last.ms_until(&end));
+        let whole_ms = last_end.and_then(|last| last.ms_until(&span.end));
         if let Some(ms) = whole_ms {
             let speech_frames: usize = deliveries.iter().map(|delivery| delivery.speech_frames).sum();
             self.window.add(window::Step {
@@ -104,27 +104,28 @@ impl StepTimes {
                 frames: deliveries.len() * self.frames_per_batch,
             });
         }
-        let interrupted = self.breaks.front() == Some(&number);
-        if interrupted {
+        self.is_unbroken = self.breaks.front() != Some(&number);
+        if !self.is_unbroken {
             self.breaks.pop_front();
         }
-        self.last_end = (!interrupted).then_some(end);
+        self.read.push_back((number, done));
+        self.read.drain(..self.read.len().saturating_sub(KEPT_STEPS));
     }
+}
 
-    /// Milliseconds that the model device waited: from the end of what ran before, or from when the batch was asked for if that was later, to its arrival, summed
-    /// over the step's batches.
-    fn starved(&self, deliveries: &[Delivery], part_ends: &[Event]) -> Option<f64> {
-        let before = self.last_end.iter().chain(part_ends);
-        // Without a last end, the first batch has nothing to be late for.
-        let skip = usize::from(self.last_end.is_none());
-        let late = |(end, delivery): (&Event, &Delivery)| {
-            let since = |event: &Event| event.ms_until(&delivery.arrived);
-            let since_asked = delivery.asked.as_ref().and_then(since).unwrap_or(f64::INFINITY);
-            since(end).map(|ms| ms.min(since_asked).max(0.0))
-        };
-        let gaps: Vec<f64> = before.zip(deliveries.iter().skip(skip)).filter_map(late).collect();
-        (self.last_end.is_some() || !gaps.is_empty()).then(|| gaps.iter().sum())
-    }
+/// Milliseconds that the model device waited: from the end of what ran before, or from when the batch was asked for if that
+/// was later, to its arrival, summed over the step's batches. `last_end`: of the step before, where nothing else ran since.
+fn starved(last_end: Option<&Event>, deliveries: &[Delivery], part_ends: &[Event]) -> Option<f64> {
+    let before = last_end.into_iter().chain(part_ends);
+    // Without a last end, the first batch has nothing to be late for.
+    let skip = usize::from(last_end.is_none());
+    let late = |(end, delivery): (&Event, &Delivery)| {
+        let since = |event: &Event| event.ms_until(&delivery.arrived);
+        let since_asked = delivery.asked.as_ref().and_then(since).unwrap_or(f64::INFINITY);
+        since(end).map(|ms| ms.min(since_asked).max(0.0))
+    };
+    let gaps: Vec<f64> = before.zip(deliveries.iter().skip(skip)).filter_map(late).collect();
+    (last_end.is_some() || !gaps.is_empty()).then(|| gaps.iter().sum())
 }
 
 fn add(spread: &mut Spread, ms: Option<f64>) {

@@ -1,8 +1,8 @@
 //! The figures of all ranks, and which of them keeps the others waiting. Each rank shows its own now and then; rank 0 reads
 //! what is there, and nobody waits for anybody.
 
-use super::step_times::StageTimes;
 use crate::ranks::Ranks;
+use crate::run::StageTimes;
 use anyhow::Result;
 use host::telemetry::gpu::GpuReading;
 use host::telemetry::median;
@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 /// Slower than the others by more than this share is worth a word.
 const SLOWER: f64 = 0.05;
+
+/// Ranks whose own figures are logged; of more, what they come to together.
+const MOST_SHOWN: usize = 64;
 
 /// Looks in a row that must find the same rank: noise falls on one and then on another.
 const PERSISTS: u32 = 5;
@@ -45,12 +48,21 @@ struct RankFigures {
 /// What the ranks come to together.
 pub struct AllRanks {
     pub audio_seconds_per_second: f64,
-    pub figures: Vec<(&'static str, f64)>,
+    pub figures: Vec<(String, f64)>,
     /// A rank that the others wait for; said once.
     pub finding: Option<String>,
 }
 
 impl RankFigures {
+    fn named(&self, rank: usize) -> [(String, f64); 3] {
+        [
+            ("own_ms", self.own_ms()),
+            ("starved_ms", self.starved_ms),
+            ("audio_seconds_per_second", self.audio_seconds_per_second),
+        ]
+        .map(|(name, value)| (format!("ranks/{rank}/{name}"), value))
+    }
+
     /// What the rank needs by itself until gradients meet.
     fn own_ms(&self) -> f64 {
         self.step_ms - self.exchange_ms
@@ -90,16 +102,18 @@ impl RankLog {
         let exchange: Vec<f64> = all.iter().map(|rank| rank.exchange_ms).collect();
         let own: Vec<f64> = all.iter().map(RankFigures::own_ms).collect();
         let slowest = (0..own.len()).max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap_or(0);
+        let of_all = [
+            ("ranks/slowest", slowest as f64),
+            ("ranks/slowest_own_ms", own[slowest]),
+            ("ranks/median_own_ms", median(&own)),
+            // It follows the backward pass, so all of it is exposed; the least of it is what travelling takes.
+            ("ranks/exchange_ms", median(&exchange)),
+            ("ranks/exchange_least_ms", exchange.iter().copied().fold(f64::INFINITY, f64::min)),
+        ];
+        let of_each = all.iter().enumerate().take(MOST_SHOWN).flat_map(|(rank, figures)| figures.named(rank));
         Ok(Some(AllRanks {
             audio_seconds_per_second: all.iter().map(|rank| rank.audio_seconds_per_second).sum(),
-            figures: vec![
-                ("ranks/slowest", slowest as f64),
-                ("ranks/slowest_own_ms", own[slowest]),
-                ("ranks/median_own_ms", median(&own)),
-                // It follows the backward pass, so all of it is exposed; the least of it is what travelling takes.
-                ("ranks/exchange_ms", median(&exchange)),
-                ("ranks/exchange_least_ms", exchange.iter().copied().fold(f64::INFINITY, f64::min)),
-            ],
+            figures: of_all.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(of_each).collect(),
             finding: finding.map(|(rank, why)| format!("straggler: {} {why}", self.ranks.name(rank))),
         }))
     }

@@ -5,10 +5,10 @@
 
 use crate::picture::Picture;
 use host::audio;
+use host::run_log::unix_time_s;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Appends events to one file; what has been written is safe from a crash of the program after [`EventWriter::flush`].
 pub struct EventWriter {
@@ -81,11 +81,6 @@ impl EventWriter {
             .try_for_each(|part| self.file.write_all(part))
             .map_err(|e| at(&self.path, e))
     }
-}
-
-/// Seconds since 1970, as events and the metrics file stamp them.
-pub(super) fn unix_time_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A second writer of one process in one second gets a name of its own that sorts after the first.

@@ -178,7 +178,7 @@ proptest! {
         let heard = |case: &Case| {
             let (data, bar) = (case.prepare(config::Durations::Search), ProgressBar::hidden());
             let context = case.context(&data, &bar, Device::Cpu);
-            let voice = samples::Validation::new(&case.config, &data, &RunState::new(STATS), Device::Cpu);
+            let voice = samples::Validation::new(&context, &RunState::new(STATS), None, false);
             let (voice, vocoder) = (voice.unwrap().unwrap(), vocoder::Validation::new(&context, Purpose::Vocoder, STATS));
             let vocoder = vocoder.unwrap().unwrap();
             let trained = speech(&case.features(&data), &data.train);

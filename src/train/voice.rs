@@ -36,7 +36,8 @@ impl Learner for Voice {
 
 pub fn train(context: &RunContext, output: OutputFolder, start: RunStart) -> Result<RunOutcome> {
     let (step, state) = crate::catch(|| begin(context, &start))??;
-    let validation = Validation::new(context.config, context.data, &state, context.roles.model)?;
+    let log_dir = output.writer.is_some().then_some(output.log_dir.as_path());
+    let validation = Validation::new(context, &state, log_dir, start.resumed().is_some())?;
     let validate = validation.map(|mut validation| -> super::Validate<Voice> {
         Box::new(move |step, metrics, number| {
             let ranks = context.ranks.map(|ranks| &**ranks);

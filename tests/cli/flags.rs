@@ -166,6 +166,12 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("init-from", "", "--init-from nowhere", Fails("nowhere")),
             ("from-scratch", "", "", Test("a_training_of_its_size_begins_with_it")),
             ("tensorboard-log-dir", "", "--tensorboard-log-dir events", Makes("events/metrics.jsonl")),
+            ("simulate", "", "--simulate load=1ms", Says("slowed down on purpose")),
+            ("live", "", "--live", Says("live view: http://127.0.0.1:")),
+            ("live-host", "--live", "--live-host 203.0.113.7", Fails("203.0.113.7")),
+            ("live-port", "--live", "--live-port 99999", Fails("99999")),
+            ("live-control", "--live --live-port 0", "--live-control", Says("/#token=")),
+            ("live-token-file", "--live", "--live-token-file nowhere", Fails("nowhere")),
             ("log-every", "", "", Test("a_run_without_a_terminal_says_how_it_goes")),
             ("log-file", "", "--log-file said/run.log", Makes("said/run.log")),
             ("json", "--no-json", "--json", Says("\"last_loss\"")),
@@ -351,6 +357,16 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("max-text", "", "", Test("bad_requests_are_told_what_is_wrong_with_them")),
             ("timeout", "", "", Test("what_takes_too_long_is_refused_or_broken_off")),
             ("drain", "", "", Test("nothing_that_was_accepted_is_lost_when_the_server_stops")),
+        ],
+    ),
+    (
+        "live",
+        "corpus --host 203.0.113.7", // which is nobody's, so it ends
+        &[
+            ("runs", "", "nowhere", Fails("nowhere")),
+            ("host", "", "--host 203.0.113.8", Fails("203.0.113.8")),
+            ("port", "", "--port 7", Fails("203.0.113.7:7")),
+            ("token-file", "", "--token-file nowhere", Fails("nowhere")),
         ],
     ),
     (

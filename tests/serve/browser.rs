@@ -13,7 +13,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 const CONTROL: &str = "\u{e009}";
 const ENTER: &str = "\u{e007}";
 
-struct Browser {
+pub struct Browser {
     driver: Child,
     /// Held open: writing into a closed pipe would end the driver.
     _output: Lines<BufReader<ChildStdout>>,
@@ -54,14 +54,14 @@ impl Browser {
         Some(browser)
     }
 
-    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if method == "POST" { body.to_string() } else { String::new() };
         let path = format!("/session{}{path}", self.session);
         let json = ["content-type: application/json"];
         call(&self.address, &request(method, &path, &json, body.as_bytes())).finish().json()["value"].take()
     }
 
-    fn post(&self, path: &str, body: &Value) -> Value {
+    pub fn post(&self, path: &str, body: &Value) -> Value {
         let value = self.ask("POST", path, body);
         assert!(value["error"].is_null(), "{path}: {value}");
         value
@@ -72,24 +72,24 @@ impl Browser {
         format!("/element/{}", found[ELEMENT].as_str().unwrap())
     }
 
-    fn click(&self, css: &str) {
+    pub fn click(&self, css: &str) {
         self.post(&format!("{}/click", self.element(css)), &json!({}));
     }
 
-    fn type_into(&self, css: &str, text: &str) {
+    pub fn type_into(&self, css: &str, text: &str) {
         self.post(&format!("{}/value", self.element(css)), &json!({ "text": text }));
     }
 
-    fn script(&self, script: &str) -> Value {
+    pub fn script(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    fn wait(&self, condition: &str) {
+    pub fn wait(&self, condition: &str) {
         wait_until(condition, || self.script(&format!("return Boolean({condition})")) == json!(true));
     }
 
     /// Messages of the console, policy violations among them.
-    fn complaints(&self) -> Value {
+    pub fn complaints(&self) -> Value {
         self.post("/se/log", &json!({ "type": "browser" }))
     }
 }
@@ -105,7 +105,7 @@ impl Drop for Browser {
 }
 
 /// How many colours a canvas shows.
-fn colours(browser: &Browser, canvas: &str) -> u64 {
+pub fn colours(browser: &Browser, canvas: &str) -> u64 {
     let script = format!(
         "const canvas = document.getElementById('{canvas}');
          const {{ data }} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -115,7 +115,7 @@ fn colours(browser: &Browser, canvas: &str) -> u64 {
 }
 
 /// A browser with a profile of its own, or word that the test was skipped.
-fn browser_or_skip(profile: &TempDir) -> Option<Browser> {
+pub fn browser_or_skip(profile: &TempDir) -> Option<Browser> {
     let browser = Browser::start(profile.path().to_str().unwrap());
     if browser.is_none() {
         host::skipped("no chromedriver and Chromium (see scripts/test-browser.sh)");

@@ -2,6 +2,7 @@
 
 mod browser;
 mod http;
+mod live;
 
 use http::{Answer, Call, call, connect, request};
 use serde_json::{Value, json};

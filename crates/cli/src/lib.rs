@@ -17,6 +17,7 @@ pub mod eval;
 pub mod export;
 pub mod fix;
 pub mod flags;
+mod live;
 mod output;
 mod prepare;
 pub mod profile;
@@ -58,6 +59,8 @@ Exit codes: 0 done · 1 done, with findings · 2 error · 130 interrupted";
 pub enum Command {
     /// Train a voice
     Train(Box<train::Args>),
+    /// Show runs in the browser, while they run and later
+    Live(live::Args),
     /// Train a vocoder, which makes sound of a voice's frames
     TrainVocoder(Box<train_vocoder::Args>),
     /// Find the frames of every token once, so that training need not search
@@ -123,6 +126,7 @@ impl Command {
             Self::SampleCorpus(args) if args.is_bundled() => ThreadFlags::default(),
             Self::Prepare(_)
             | Self::Cache(_)
+            | Self::Live(_)
             | Self::Check(_)
             | Self::Validate(_)
             | Self::Devices(_)
@@ -155,6 +159,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Prepare(args) => prepare::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Check(args) => check::run(args),
+        Command::Live(args) => live::run(args),
         Command::Validate(args) => validate::run(&args),
         Command::Devices(args) => devices::run(args),
         Command::Config(args) => config::run(args),

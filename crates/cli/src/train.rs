@@ -1,6 +1,6 @@
 //! Flags of `myxtts train`.
 
-use crate::flags::{RankFlags, RunFlags, ThreadFlags};
+use crate::flags::{LiveFlags, RankFlags, RunFlags, SimulateFlags, ThreadFlags};
 use host::config::LogEvery;
 use std::path::PathBuf;
 
@@ -31,6 +31,10 @@ pub struct Args {
     /// Where TensorBoard logs go [default: `logs` in the checkpoint directory]
     #[arg(long, value_name = "DIR")]
     pub tensorboard_log_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub live: LiveFlags,
+    #[command(flatten)]
+    pub simulate: SimulateFlags,
     #[command(flatten)]
     pub threads: ThreadFlags,
     /// Say how the run goes every so many steps (100) or so often (30s, 5m, 1h) [default: 30s where stderr is no terminal]

@@ -6,15 +6,23 @@ use crate::config::{self, Config, Data, RunFacts, Start};
 use crate::corpus::{self, Corpus, Utterance};
 use crate::error::hinted;
 use crate::loader::{Budget, ClipLimits, Dataset, FitReport, Length, longest};
+use crate::run_log::CorpusFacts;
 use crate::simulate::Hook;
 use crate::text::Tokenizer;
 use anyhow::Result;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+/// Clips that speakers and languages are counted by: more are counted by every so many.
+const MOST_COUNTED: usize = 200_000;
+/// Speakers, and damaged clips, that are listed.
+const MOST_LISTED: usize = 200;
+/// Longer clips are counted with these.
+const LONGEST_BIN_S: usize = 60;
 
 /// Datasets, tokenizer and budget of a run, and what reading its corpus brought to light.
 #[derive(Clone)]
@@ -62,6 +70,37 @@ impl TrainingData {
         RunFacts { hours: self.train.seconds(rate_hz) / 3600.0, speakers: self.speakers, held_out, start }
     }
 
+    /// What is told of the corpus beside the run's figures.
+    pub fn corpus_facts(&self, rate_hz: u32) -> CorpusFacts {
+        let (lengths, seconds) = (self.train.lengths(), |frames| frames * self.train.hop_samples() / rate_hz as usize);
+        let mut durations = Vec::new();
+        for length in lengths.iter() {
+            let bin = seconds(length.frames).min(LONGEST_BIN_S);
+            durations.resize(durations.len().max(bin + 1), 0);
+            durations[bin] += 1;
+        }
+        let stride = lengths.len().div_ceil(MOST_COUNTED).max(1);
+        let (mut speakers, mut languages) = (HashMap::new(), HashMap::new());
+        for (speaker, language) in (0..lengths.len()).step_by(stride).map(|piece| self.train.labels(piece)) {
+            *speakers.entry(speaker).or_insert(0) += 1;
+            *languages.entry(language).or_insert(0) += 1;
+        }
+        CorpusFacts {
+            clips: lengths.len(),
+            held_out: self.validation.as_ref().map_or(0, |set| set.lengths().len()),
+            hours: self.train.seconds(rate_hz) / 3600.0,
+            durations,
+            speaker_count: self.speakers,
+            speakers: most_first(speakers),
+            languages: most_first(languages),
+            counted: (stride > 1).then(|| lengths.len().div_ceil(stride)),
+            notes: self.notes.clone(),
+            left_out: self.fit.refused(),
+            damaged: self.findings.iter().take(MOST_LISTED).cloned().collect(),
+            damaged_count: self.findings.len(),
+        }
+    }
+
     /// These clips in batches of another size.
     pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)
@@ -71,6 +110,13 @@ impl TrainingData {
     pub fn with(&self, train: Arc<Dataset>, budget: Budget) -> TrainingData {
         TrainingData { train, validation: None, budget, ..self.clone() }
     }
+}
+
+fn most_first(counts: HashMap<&str, usize>) -> Vec<(String, usize)> {
+    let mut list: Vec<(String, usize)> = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    list.sort_by(|(a, most), (b, count)| count.cmp(most).then(a.cmp(b)));
+    list.truncate(MOST_LISTED);
+    list
 }
 
 /// What a run knows of its tokenizer beforehand.

@@ -22,6 +22,7 @@ pub mod onnx;
 pub mod ranks;
 pub mod recording;
 pub mod rng;
+pub mod run_log;
 pub mod simulate;
 pub mod storage;
 pub mod telemetry;

@@ -112,6 +112,12 @@ impl ThreadClock {
     }
 }
 
+/// Time that this thread has run on a core. To the nanosecond, which a [`ThreadClock`] is not while its thread runs.
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
 /// "ran_ns queued_ns timeslices"
 fn schedstat(text: &str) -> Option<Ran> {
     let mut numbers = text.split_whitespace().map(|number| number.parse().ok());

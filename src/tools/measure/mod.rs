@@ -2,17 +2,16 @@
 
 mod devices;
 mod pipeline;
-mod times;
 
 pub use crate::feed::FeedTimes;
+pub use crate::run::{LoaderTimes, Steadiness};
 pub use devices::{DeviceUse, KernelUse};
 pub use pipeline::{ObservedSteps, Pipeline};
-pub use times::{LoaderTimes, Steadiness};
 
-use super::timeline::Timeline;
 use crate::feed::name;
-use crate::run::{RunContext, activations, ring_slots};
-use crate::train::{MemoryMonitor, StageTimes};
+use crate::run::timeline::Timeline;
+use crate::run::{Observation, RunContext, StageTimes, activations, ring_slots};
+use crate::train::MemoryMonitor;
 use anyhow::Result;
 use host::config::Config;
 use host::dataset::CacheBuild;
@@ -173,8 +172,35 @@ pub fn overhead(context: &RunContext, steps: u64) -> Result<(f64, f64)> {
     Ok((median(plain), median(observed)))
 }
 
+/// A run that trains, as a measurement: what its own step takes is the most that any pipeline could give.
+pub fn of_training(context: &RunContext, seen: &Observation) -> RunMeasurement {
+    let summary = seen.summary;
+    RunMeasurement {
+        steps: summary.step_ms.count,
+        setup: RunSettings::of(context, seen.parameters, seen.route.clone()),
+        corpus: CorpusCounts::of(context),
+        step_ms: summary.step_ms,
+        step_p50_ms: summary.p50_ms,
+        step_p99_ms: summary.p99_ms,
+        own_step: seen.own_step,
+        stages: *seen.stages,
+        loader: seen.loader,
+        feed: seen.feed,
+        readiness: summary.readiness,
+        padding_share: summary.padding_share,
+        audio_seconds_per_second: summary.audio_seconds_per_second,
+        headspace_ms: seen.stages.compute_ms.mean,
+        devices: devices::devices(context, &Ok(seen.gpus.to_vec()), &seen.memory),
+        host: seen.host,
+        queued_share: seen.queued_share,
+        feed_queued_share: seen.feed_queued_share,
+        failures: seen.failures.clone(),
+        ..RunMeasurement::default()
+    }
+}
+
 impl RunSettings {
-    fn of(context: &RunContext, parameters: usize, route: String) -> Self {
+    pub fn of(context: &RunContext, parameters: usize, route: String) -> Self {
         let RunContext { config, data, roles, .. } = context;
         let Config { data: settings, training, .. } = config;
         RunSettings {

@@ -1,13 +1,11 @@
 //! The training pipeline without the loop around it: steps are run, observed, traced or repeated, and nothing is saved.
 
-use super::times::{self, LoaderTimes, Steadiness};
 use crate::feed::{Event, Feed, FeedTimes, MelStats, Purpose};
 use crate::model::Voice;
 use crate::ranks::Exchange;
-use crate::run::MemoryUsage;
-use crate::run::{RunContext, start_feed};
-use crate::tools::timeline::{TimeAxis, Timeline};
-use crate::train::{Done, MemoryMonitor, RunStart, StageTimes, Step, StepTimes, begin_voice, gpu_sampler};
+use crate::run::timeline::{TimeAxis, Timeline};
+use crate::run::{Done, LoaderTimes, MemoryUsage, RunContext, StageTimes, Steadiness, feed_queued, start_feed};
+use crate::train::{MemoryMonitor, RunStart, Step, StepTimes, begin_voice, gpu_sampler};
 use anyhow::{Context, Result};
 use host::loader::Position;
 use host::machine::ThreadClock;
@@ -133,11 +131,9 @@ impl<'a> Pipeline<'a> {
         let (host, feed_before) = (HostClock::read(), self.feed()?.reading().unwrap_or_default());
         let clock = ThreadClock::open();
         let (start, before) = (Instant::now(), clock.read());
-        let (mut steps_done, mut ran) = (Vec::new(), Vec::new());
+        let mut steps_done = Vec::new();
         for _ in 0..=steps {
-            let lap = clock.read();
             let done = self.one()?;
-            ran.push(clock.since(lap));
             steps_done.push((self.number, done));
             if self.number.is_multiple_of(self.context.config.training.log_step) {
                 self.step.request_reading(self.number)?;
@@ -153,10 +149,11 @@ impl<'a> Pipeline<'a> {
         let host = host.and_then(|before| Some(HostClock::read()?.since(&before)));
         let feed = self.feed()?.reading().map(|now| now.since(&feed_before));
         let gpus = sampler.map(|sampler| sampler.read());
-        let timeline = Timeline::of(&axis, &steps_done);
-        let loader = LoaderTimes::of(&steps_done, self.feed()?.loader().status().workers, wall);
-        let feed_queued_share = times::feed_queued(&steps_done);
-        let own_step = Steadiness::of(&steps_done[1..], &ran[1..], self.context.roles.model);
+        let seen: Vec<&(u64, Done)> = steps_done.iter().collect();
+        let timeline = Timeline::of(&axis, &seen);
+        let loader = LoaderTimes::of(&seen, self.feed()?.loader().status().workers, wall);
+        let feed_queued_share = feed_queued(&seen);
+        let own_step = Steadiness::of(&seen[1..]);
         let mut step_times = StepTimes::of(self.context, 0);
         steps_done.into_iter().for_each(|(number, done)| step_times.add(number, done));
         let (summary, stages) = step_times.close(self.number).context("no step was measured")?;

@@ -193,6 +193,12 @@ impl Cache {
         Ok(Clip { id, tokens: table.tokens(row), sound, speaker, language })
     }
 
+    /// Speaker and language of a clip.
+    pub fn labels(&self, index: usize) -> (&str, &str) {
+        let (table, row) = (&self.files.table, self.rows[index] as usize);
+        (table.speaker(row), table.language(row))
+    }
+
     /// Name and recording of a clip.
     pub fn source(&self, index: usize) -> (&str, &Path) {
         let (table, row) = (&self.files.table, self.rows[index] as usize);

@@ -229,6 +229,10 @@ section! {
         log_file: Option<PathBuf>;
         /// steps between validations; null: a twelfth of the run, 50 to 1000
         val_step: Option<u64>, in 1..=1_000_000_000;
+        /// held-out clips that are spoken at every validation, for the live view and TensorBoard; 0: nothing is spoken
+        sample_clips: usize = 2, in 0..=16;
+        /// sentence that is spoken too; null: one in the language of the voice, where the program knows one
+        sample_text: Option<String>, in Accepts::Text(is_sentence, "a sentence of at most 300 characters");
         /// steps between checkpoints
         save_step: u64 = 1000, in 1..=1_000_000_000;
         /// stop after this many validations in a row without better held-out speech; 0 never; null: as many as make a third
@@ -323,6 +327,10 @@ impl From<LogEvery> for serde_json::Value {
             LogEvery::Seconds(seconds) => format!("{seconds}s").into(),
         }
     }
+}
+
+fn is_sentence(text: &str) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= 300
 }
 
 fn is_device(text: &str) -> bool {

@@ -295,6 +295,16 @@ impl Dataset {
         BlockLayout::new(budget, kind, self.cache.hop_samples(), aligned)
     }
 
+    /// Speaker and language of a clip.
+    pub fn labels(&self, piece: usize) -> (&str, &str) {
+        self.cache.labels(self.clips[piece] as usize)
+    }
+
+    /// Samples of a frame.
+    pub fn hop_samples(&self) -> usize {
+        self.cache.hop_samples()
+    }
+
     /// Seconds of speech in the whole set.
     pub fn seconds(&self, rate_hz: u32) -> f64 {
         self.lengths.iter().map(|l| l.frames * self.cache.hop_samples()).sum::<usize>() as f64 / f64::from(rate_hz)

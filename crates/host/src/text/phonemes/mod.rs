@@ -29,10 +29,15 @@ const ENDS_CLAUSE: &str = "!,.:;?";
 pub(super) static COUNT: LazyLock<usize> = LazyLock::new(|| IPA.chars().count() + PUNCTUATION.chars().count());
 
 /// Marks of punctuation that end a clause, then phonemes, with their positions in the vocabulary.
-pub(super) fn symbols() -> impl Iterator<Item = (char, usize)> {
+pub(super) fn spoken_symbols() -> impl Iterator<Item = (char, usize)> {
     let first = IPA.chars().count();
     let marks = PUNCTUATION.chars().zip(first..).filter(|(mark, _)| ENDS_CLAUSE.contains(*mark));
     marks.chain(IPA.chars().zip(0..))
+}
+
+/// Symbols and punctuation marks, by their positions in the vocabulary.
+pub(super) fn symbols() -> impl Iterator<Item = char> {
+    IPA.chars().chain(PUNCTUATION.chars())
 }
 
 /// Positions of the space and of punctuation in the vocabulary.

@@ -217,9 +217,18 @@ impl Tokenizer {
     pub fn phoneme_ids(&self, language: &str) -> Result<Option<PhonemeIds>, Error> {
         let number = self.languages.iter().position(|known| known == language);
         let Some(number) = number.filter(|_| self.letters(language).is_none()) else { return Ok(None) };
-        let phonemes = phonemes::symbols().map(|(symbol, at)| (symbol, (FIRST + at) as i64)).collect();
+        let phonemes = phonemes::spoken_symbols().map(|(symbol, at)| (symbol, (FIRST + at) as i64)).collect();
         let (tag, blank) = ((self.first_tag() + number) as i64, i64::from(BLANK));
         Ok(Some(PhonemeIds { tag, blank, phonemes, language: number, espeak_voice: POOL.voice(language)? }))
+    }
+
+    /// What each id looks like, in the order of ids: letters or IPA, and all else in angle brackets.
+    pub fn symbols(&self) -> Vec<String> {
+        let mut symbols = self.names();
+        if matches!(self.symbols, Symbols::Phonemes { .. }) {
+            symbols[FIRST..].iter_mut().zip(phonemes::symbols()).for_each(|(name, symbol)| *name = symbol.to_string());
+        }
+        symbols
     }
 
     /// A tokenizer that reads all that either reads; `None` where one reads characters and the other phonemes.

@@ -1,13 +1,29 @@
 //! Where the time of workers, feed and steps went.
 
-use crate::train::Done;
+use super::observe::Done;
 use host::loader::BatchTiming;
 use host::machine::Ran;
 use host::telemetry::Spread;
 use host::telemetry::window::percentile;
 use serde::Serialize;
 use std::time::Duration;
-use tch::Device;
+
+/// Milliseconds of each stage for a batch, on the clocks of the devices that did it; waits on the host's.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct StageTimes {
+    pub load_wait_ms: Spread,
+    pub to_device_ms: Spread,
+    pub features_ms: Spread,
+    pub transfer_ms: Spread,
+    /// The optimizer step alone, without its wait for data.
+    pub compute_ms: Spread,
+    /// The model device stood idle because no batch was there.
+    pub starved_ms: Spread,
+    /// The model device stood idle because nobody had asked for the next batch yet.
+    pub gap_ms: Spread,
+    /// The training thread's wait for a batch; on a GPU the device may have been busy all the while.
+    pub host_wait_ms: Spread,
+}
 
 /// How alike steps are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -19,12 +35,10 @@ pub struct Steadiness {
 }
 
 impl Steadiness {
-    pub(super) fn of(steps: &[(u64, Done)], ran: &[Option<Ran>], model: Device) -> Self {
-        let own_ms = |done: &Done, ran: &Option<Ran>| match ran {
-            Some(ran) if !model.is_cuda() => Some(ran.ran.as_secs_f64() * 1e3),
-            _ => done.span.ms(),
-        };
-        let own = steps.iter().zip(ran).filter_map(|((_, done), ran)| own_ms(done, ran));
+    /// On a GPU the step's time there; on a CPU what its thread ran, however long it waited for a core.
+    pub fn of(steps: &[&(u64, Done)]) -> Self {
+        let own_ms = |done: &Done| done.ran.map_or_else(|| done.span.ms(), |ran| Some(ran.ran.as_secs_f64() * 1e3));
+        let own = steps.iter().filter_map(|step| own_ms(&step.1));
         let mut sorted: Vec<f64> = own.collect();
         sorted.sort_by(f64::total_cmp);
         if sorted.is_empty() {
@@ -51,10 +65,10 @@ pub struct LoaderTimes {
 }
 
 impl LoaderTimes {
-    pub(super) fn of(steps: &[(u64, Done)], workers: usize, wall: Duration) -> Self {
+    pub fn of(steps: &[&(u64, Done)], workers: usize, wall: Duration) -> Self {
         let mut times = LoaderTimes::default();
         let (mut busy, mut batches, mut utterances) = (Duration::ZERO, 0, 0);
-        for delivery in steps.iter().flat_map(|(_, done)| &done.deliveries) {
+        for delivery in steps.iter().flat_map(|step| &step.1.deliveries) {
             let BatchTiming { wall, locked, ran, .. } = delivery.trace.timing;
             let ms = |time: Duration| time.as_secs_f64() * 1e3;
             times.batch_ms.add(ms(wall));
@@ -75,9 +89,9 @@ impl LoaderTimes {
 }
 
 /// Share of the feed thread's time for batches that it waited for a core.
-pub(super) fn feed_queued(steps: &[(u64, Done)]) -> Option<f64> {
+pub fn feed_queued(steps: &[&(u64, Done)]) -> Option<f64> {
     let (mut wall, mut queued) = (Duration::ZERO, Duration::ZERO);
-    for delivery in steps.iter().flat_map(|(_, done)| &done.deliveries) {
+    for delivery in steps.iter().flat_map(|step| &step.1.deliveries) {
         (wall, queued) = (wall + delivery.trace.wall, queued + delivery.trace.ran?.queued);
     }
     Some(queued.as_secs_f64() / wall.as_secs_f64().max(1e-9))

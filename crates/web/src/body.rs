@@ -1,6 +1,6 @@
 //! Bodies of requests, with limits of size and time.
 
-use super::error::ApiError;
+use crate::error::ApiError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use std::future::poll_fn;

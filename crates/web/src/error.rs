@@ -66,7 +66,7 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = json!({ "message": self.message, "type": self.kind(), "param": self.param, "code": self.code });
-        let mut response = (self.status, super::json_response(&json!({ "error": error }))).into_response();
+        let mut response = (self.status, crate::json_response(&json!({ "error": error }))).into_response();
         let headers = response.headers_mut();
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);

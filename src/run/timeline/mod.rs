@@ -2,8 +2,8 @@
 
 mod picture;
 
+use super::Done;
 use crate::feed::{Event, Interval, Roles, Trace, name};
-use crate::train::Done;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tch::Device;
@@ -111,7 +111,7 @@ impl TimeAxis {
 
 impl Timeline {
     /// All steps must have ended.
-    pub fn of(axis: &TimeAxis, steps: &[(u64, Done)]) -> Self {
+    pub fn of(axis: &TimeAxis, steps: &[&(u64, Done)]) -> Self {
         let mut spans = Vec::new();
         let mut add = |track, step, start: Option<f64>, end: Option<f64>| {
             if let (Some(start_ms), Some(end_ms)) = (start, end)
