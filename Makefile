@@ -2,7 +2,7 @@
 
 CARGO := cargo
 PROFILE := --release   # one profile for everything: LibTorch's bindings are compiled once
-HOST := -p myxtts-host -p myxtts-cli
+HOST := -p myxtts-host -p myxtts-web -p myxtts-cli
 BIN := target/release/myxtts   # for what computes with tensors it becomes myxtts-torch, beside it
 DEMO := demo
 SENTENCE := The old fox sings near the quiet river.
