@@ -116,7 +116,7 @@ fn feed(config: &Path, batches: usize) -> Result<()> {
         loader.recycle(batch.block);
     }
     let (seconds, hop, rate_hz) = (clock.elapsed().as_secs_f64(), config.model.hop_length, config.data.sample_rate);
-    let audio_seconds = (frames * hop) as f64 / f64::from(rate_hz);
+    let audio_seconds = frames as f64 * hop as f64 / f64::from(rate_hz);
     let mib = audio_seconds * f64::from(rate_hz) * 2.0 / f64::from(1 << 20);
     let told = json!({
         "batches": batches, "chunks": data.train.chunks(), "workers": workers, "seconds": seconds,
