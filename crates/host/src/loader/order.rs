@@ -179,12 +179,12 @@ mod tests {
             let (mut seen, mut needed) = (vec![], vec![0; lanes]);
             for chunk in (0..order.chunks()).step_by(lanes) {
                 let of = |lane| order.shards(seed, epoch, chunk, (lane, lanes));
-                for lane in 0..lanes {
+                for (lane, needed) in needed.iter_mut().enumerate() {
                     let held: BTreeSet<u32> = of(lane).into_iter().collect();
                     let (own, _) = order.lane(seed, epoch, chunk, (lane, lanes));
                     prop_assert!(held.len() <= window.max(lanes - 1) && !own.is_empty());
                     prop_assert!(own.iter().all(|&clip| held.contains(&shards[clip as usize])));
-                    needed[lane] += held.len();
+                    *needed += held.len();
                     seen.extend(own);
                 }
             }

@@ -78,12 +78,12 @@ fn trim_to(home: &Path, most: u64) {
     let _ = bounded::make_room(home, list, most, 0, None);
 }
 
-fn load(path: &PathBuf) -> Option<Contents> {
+fn load(path: &Path) -> Option<Contents> {
     let unpacked = GzDecoder::new(BufReader::new(bounded::hold(path)?)).take(MAX_BYTES);
     serde_json::from_reader(BufReader::new(unpacked)).ok()
 }
 
-fn save(path: &PathBuf, contents: &Contents) -> std::io::Result<()> {
+fn save(path: &Path, contents: &Contents) -> std::io::Result<()> {
     let folder = path.parent().ok_or(std::io::ErrorKind::NotFound)?;
     fs::create_dir_all(folder)?;
     // Two runs may write the same: each its own file, and the last rename wins.
