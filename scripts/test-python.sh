@@ -14,7 +14,7 @@ if [ ! -e "$complete" ]; then
   mkdir -p "$home"
   exec 9>"$home/.lock"
   flock 9   # two runs at once: one fetches, the other waits
-  say "fetching ${packages[*]} into $home (about 110 MB)"
+  say "fetching ${packages[*]} into $home (740 MB there)"
   if ! { { [ -x "$home/bin/pip" ] || "$python" -m venv "$home"; } &&
          "$home/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"; } >&2; then
     say "it could not be installed: tests against pyarrow, mpirun, an S3 server and onnxruntime will be skipped"
