@@ -43,8 +43,8 @@ pub fn sample(noise: Tensor, steps: usize, velocity: impl Fn(&Tensor, f64) -> Te
     let (mut x, mut before) = (noise, None::<Tensor>);
     for Step { time, width, lean } in schedule(steps) {
         let now = velocity(&x, time);
-        let change = before.map(|before| (&now - before) * lean);
-        x = x + change.map_or_else(|| now.shallow_clone(), |change| &now + change) * width;
+        let slope = before.map_or_else(|| now.shallow_clone(), |before| &now + (&now - before) * lean);
+        x += slope * width;
         before = Some(now);
     }
     x

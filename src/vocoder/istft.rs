@@ -50,14 +50,14 @@ impl Istft {
         let bins = n_fft / 2 + 1;
         let windowed = g.values("istft.window", &(window / n_fft as f64));
         // Both sides of the spectrum, but for the two bins in its middle.
-        let sides: [(_, fn(f64) -> f64, _); 2] =
-            [("istft.real", f64::cos, inner + 1.0), ("istft.imaginary", |angle| -angle.sin(), inner * 2.0)];
-        let halves = sides.map(|(name, of, share)| {
+        let mut side = |name, of: fn(f64) -> f64, share: Tensor| {
             let (wave, share) = (g.fourier(bins, n_fft, of), g.values(name, &share.unsqueeze(1)));
             let wave = g.mul(&wave, &share);
             g.mul(&wave, &windowed)
-        });
-        let kernel = g.concat(&[&halves[0], &halves[1]], 0);
+        };
+        let real_side = side("istft.real", f64::cos, inner + 1.0);
+        let imaginary_side = side("istft.imaginary", |angle| -angle.sin(), inner * 2.0);
+        let kernel = g.concat(&[&real_side, &imaginary_side], 0);
         let kernel = g.unsqueeze(&kernel, 1);
         let attributes =
             || vec![("strides", Attribute::Ints(vec![*hop_samples])), ("kernel_shape", Attribute::Ints(vec![n_fft]))];
