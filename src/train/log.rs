@@ -270,7 +270,7 @@ impl<'a> Log<'a> {
             feed: feed.reading().map(|now| now.since(&self.feed_before)),
             gpus: &self.gpu_readings,
             host,
-            queued_share: queued.map(|queued| queued.as_secs_f64() * 1e3 / wall_ms.max(1e-9)),
+            queued_share: queued.map(|queued| (queued.as_secs_f64() * 1e3 / wall_ms.max(1e-9)).min(1.0)),
             feed_queued_share: feed_queued(&steps),
             memory: *usage,
             failures: loader.failures().iter().map(ToString::to_string).collect(),
