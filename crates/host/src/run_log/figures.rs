@@ -82,11 +82,14 @@ fn number(bytes: &[u8]) -> Option<(f64, &[u8])> {
         exponent = exponent.saturating_add(sign * power.min(400));
         rest = &more[end..];
     }
-    let power = EXACT.get(exponent.unsigned_abs() as usize).copied();
-    let value = match (exponent < 0, power) {
+    let value = match (exponent < 0, EXACT.get(exponent.unsigned_abs() as usize)) {
         (true, Some(power)) => digits as f64 / power,
         (false, Some(power)) => digits as f64 * power,
-        (_, None) => digits as f64 * 10f64.powi(exponent),
+        // Hardly ever: nothing that is measured is so large or so small.
+        (_, None) => {
+            let text = std::str::from_utf8(&bytes[..bytes.len() - rest.len()]).ok()?;
+            return Some((text.parse().ok()?, rest));
+        }
     };
     Some((if negative { -value } else { value }, rest))
 }

@@ -136,7 +136,8 @@ mod tests {
             let near = (0..steps.len()).filter(|i| max[*i] == 9.0 && (steps[*i] - spike as f64).abs() < 1000.0);
             assert_eq!(near.count(), 1, "the spike at {spike}");
         }
-        assert!(mean.iter().all(|value| (value - 0.45).abs() < 0.05), "means are means");
+        let is_mean = |(mean, max): (&f64, &f64)| (mean - 0.45).abs() < 0.05 || *max == 9.0;
+        assert!(mean.iter().zip(&max).all(is_mean), "means are means");
     }
 
     #[test]
