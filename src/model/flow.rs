@@ -44,7 +44,7 @@ pub fn sample(noise: Tensor, steps: usize, velocity: impl Fn(&Tensor, f64) -> Te
     for Step { time, width, lean } in schedule(steps) {
         let now = velocity(&x, time);
         let slope = before.map_or_else(|| now.shallow_clone(), |before| &now + (&now - before) * lean);
-        x += slope * width;
+        x = &x + slope * width; // not in place: the noise is the caller's
         before = Some(now);
     }
     x
