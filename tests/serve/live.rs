@@ -114,8 +114,10 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     let profile = tempfile::tempdir().unwrap();
     let Some(browser) = browser_or_skip(&profile) else { return };
     let folder = home().join("shown");
+    let often = crate::CONFIG.replace("log_step: 20, val_step: 100", "log_step: 4, val_step: 10");
+    fs::write(home().join("often.yaml"), often).unwrap();
     let mut command = binary(home());
-    command.args(["train", "--config", "config.yaml", "--train-data", "corpus", "--checkpoint-dir", "shown"]);
+    command.args(["train", "--config", "often.yaml", "--train-data", "corpus", "--checkpoint-dir", "shown"]);
     command.args(["--steps", "1000000", "--live", "--live-port", "0", "--live-control"]);
     let mut shown = Shown::start(command, "live view: ");
     assert!(shown.url.starts_with("http://127.0.0.1:") && shown.url.contains("/#token="), "{}", shown.url);
@@ -133,7 +135,7 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     );
     let step = |browser: &Browser| browser.script("return pulse.step").as_u64().unwrap();
     let before = step(&browser);
-    wait_until("steps go on", || step(&browser) > before + 20);
+    wait_until("steps go on", || step(&browser) > before + 3);
     let drawn = crate::browser::colours(&browser, "timeline");
     assert!(drawn > 4, "{drawn} colours in the timeline");
     browser.wait("['good', 'bad'].some(kind => document.getElementById('verdict').classList.contains(kind))");
@@ -148,13 +150,15 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     browser.type_into("#note", "یادداشت: lower the rate?");
     browser.click("#note-form button:not([type])");
     browser.wait("details.events.some(event => event.kind === 'note')");
-    // Spoken at a validation, every hundred steps.
+    // Spoken at every validation.
     browser.wait("!document.getElementById('sound').hidden && document.querySelectorAll('.clip').length >= 1");
+    assert_eq!(browser.complaints(), json!([]), "nothing broke the policy");
     browser.script("window.confirm = () => true");
     browser.click("#stop");
     assert_eq!(shown.child.wait().unwrap().code(), Some(130), "it saved and stopped");
     browser.wait("document.getElementById('link').classList.contains('off')");
     drop(stalled);
+    browser.complaints(); // that the stream has broken off
 
     // Later, from its files alone.
     let later = Shown::live(&folder, &[]);

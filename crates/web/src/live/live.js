@@ -216,7 +216,7 @@ function drawNow() {
     ["Clock", latest("model_gpu_sm_mhz") === undefined ? undefined : count(latest("model_gpu_sm_mhz")) + " MHz", latest("model_gpu_throttled") ? "held down" : ""],
     ["Temperature", latest("model_gpu_temperature_celsius") === undefined ? undefined : count(latest("model_gpu_temperature_celsius")) + " °C", ""],
   ].filter(([, value]) => value !== undefined);
-  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, el("bdi", { dir: "ltr", text: value }), " ", small ? el("small", { class: small.length > 9 ? "under" : "", dir: small.length > 9 ? "auto" : "ltr", text: small }) : null));
+  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, el("bdi", { dir: "ltr", text: value }), " ", small ? el("small", { class: small.length + String(value).length > 14 ? "under" : "", dir: small.length > 9 ? "auto" : "ltr", text: small }) : null));
   const wide = parts.length > 1 ? [el("div", { class: "parts" }, el("dt", { text: t("Loss parts") }), el("dd", {}, el("small", { class: "under", text: parts.join(" · ") })))] : [];
   $("figures").replaceChildren(...tiles.map(tile), ...wide);
   drawMeters();
@@ -296,10 +296,10 @@ function drawStages() {
   const idle = starved > .15 ? [["loader", ofStep(ms("load_wait_ms"))], ["features", ofStep(ms("features_ms"))], ["transfer", cross + copy]].sort((a, b) => b[1] - a[1])[0][0] : null;
   const list = [
     stage("Loader", workers + " " + t("workers"), idle === "loader", loaderBusy === undefined ? small("–") : shares([["busy", loaderBusy], ["full", loaderFull ?? Math.max(0, 1 - loaderBusy)]]), loaderBusy === undefined ? null : small(t("busy") + " " + percent(Math.min(1, loaderBusy)))),
-    queue("Host queue", (p.depth || "–") + " " + t("batches ready").replace(/ .*/, ""), slots(ready ?? 0, Math.max(p.depth || 0, ready ?? 0)), small(figure(ready) + " " + t("batches ready"))),
+    queue("Host queue", (p.depth || "–") + " " + t("batches ready").replace(/ .*/, ""), slots(ready ?? 0, Math.max(p.depth || 0, ready ?? 0)), small(count(ready ?? 0) + " " + t("batches ready"))),
     stage("Features", p.data_device, idle === "features", feed("busy") === undefined ? null : shares([["busy", feed("busy")], ["empty", feed("blocked_on_empty")], ["full", feed("blocked_on_full")]]), small(feed("busy") === undefined ? figure(ms("features_ms")) + " ms" : t("busy") + " " + percent(feed("busy")) + " · " + figure(ms("features_ms")) + " ms")),
     stage("Transfer", p.route, idle === "transfer", shares([["busy", Math.min(1, cross + copy)]]), small(percent(cross + copy) + " " + t("of a step") + " · " + figure((ms("device_to_device_ms") ?? 0) + (ms("host_to_device_ms") ?? 0)) + " ms")),
-    p.slots === 0 ? null : queue("Ring on the device", (p.slots || "–") + " " + t("batches ready").replace(/ .*/, ""), slots(ring ?? 0, p.slots || Math.ceil(ring ?? 0)), small(figure(ring) + " " + t("batches ready") + " · " + t("empty") + " " + percent(live?.feed?.empty ?? latest("ring/empty") ?? 0))),
+    p.slots === 0 ? null : queue("Ring on the device", (p.slots || "–") + " " + t("batches ready").replace(/ .*/, ""), slots(ring ?? 0, p.slots || Math.ceil(ring ?? 0)), small((ring ?? 0).toFixed(1) + " " + t("batches ready") + " · " + t("empty") + " " + percent(live?.feed?.empty ?? latest("ring/empty") ?? 0))),
     stage("Training step", p.model_device, false, shares([["busy", compute], ["idle", Math.min(1 - compute, starved + gap)]]), small(t("trains") + " " + percent(Math.min(1, compute)) + " · " + t("idle") + " " + percent(starved + gap))),
   ];
   $("stages").replaceChildren(...list.filter(Boolean));
@@ -334,7 +334,7 @@ function drawPulse() {
   for (const [track, number, step, start, length] of spans) {
     const at = track === "idle" ? rows.indexOf("step 0") : rows.indexOf(track + " " + number);
     const x = X(start), wide = Math.max(1, X(start + length) - x - .5);
-    g.fillStyle = track === "idle" ? css("--idle") : track === "wait" ? css("--wait") : colourOf(step);
+    g.fillStyle = track === "idle" ? css("--idle") : track === "wait" ? css("--wait") : colourOf(step % 6);  // the seventh is red
     g.fillRect(x, at * tall + 3, wide, tall - 6);
     if (track === "step" && wide > 44) {
       g.fillStyle = isDark() ? "#12141b" : "#fff";
@@ -535,11 +535,12 @@ function paint({ canvas, over }, buffer, pitch, hop, frames, facts, clip) {
     frames.forEach((many, index) => {
       const from = X(at * facts.alignment.frame_seconds), wide = X(many * facts.alignment.frame_seconds);
       at += many;
-      g.fillStyle = "rgb(255 255 255 / .35)";
-      if (many) g.fillRect(from, height - 18, 1, 18);
-      g.fillStyle = "#fff";
       const symbol = clip.symbols[index] ?? "";
-      if (wide > 7 && !symbol.startsWith("<")) g.fillText(symbol, from + wide / 2, height - 3);
+      if (!many || symbol.startsWith("<")) return;  // a blank, or the tag of a language
+      g.fillStyle = "rgb(255 255 255 / .45)";
+      g.fillRect(from, height - 18, 1, 18);
+      g.fillStyle = "#fff";
+      if (wide > 5) g.fillText(symbol, from + wide / 2, height - 3);
     });
   }
   const low = 60, high = 500, Y = hz => height * (1 - Math.log(hz / low) / Math.log(high / low));
@@ -585,7 +586,7 @@ function drawCorpus() {
   $("corpus").hidden = !corpus?.clips;
   if (!corpus?.clips || $("corpus-parts").dataset.key === key) return;
   $("corpus-parts").dataset.key = key;
-  $("corpus-sum").textContent = `${count(corpus.clips)} ${t("clips")} · ${corpus.hours < 1 ? figure(corpus.hours * 60) + " " + t("minutes") : figure(corpus.hours) + " " + t("hours")} · ${count(corpus.held_out)} ${t("held out")} · ${count(corpus.speaker_count)} ${t("speakers")}`;
+  $("corpus-sum").textContent = `${count(corpus.clips)} ${t("clips")} · ${corpus.hours < 1 ? (corpus.hours * 60).toFixed(1) + " " + t("minutes") : figure(corpus.hours) + " " + t("hours")} · ${count(corpus.held_out)} ${t("held out")} · ${count(corpus.speaker_count)} ${t("speakers")}`;
   const part = (name, ...inside) => el("div", {}, el("h3", { text: t(name) }), ...inside);
   const lengths = corpus.durations, most = Math.max(1, ...lengths), hist = el("div", { class: "hist", role: "img", "aria-label": lengths.map((number, s) => `${s}–${s + 1} s: ${number}`).join(", ") });
   for (const [at, number] of lengths.entries()) {
