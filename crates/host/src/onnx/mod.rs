@@ -369,7 +369,7 @@ mod tests {
         let head = [&[0x08, 8, 0x12, 6][..], b"myxtts", &[0x1a]].concat();
         assert!(file.starts_with(&head), "IR version, then the producer");
         // node { input x, c; output, name Add_1; op_type Add }
-        let node = b"\x0a\x1b\x0a\x01x\x0a\x01c\x12\x05Add_1\x1a\x05Add_1\x22\x03Add";
+        let node = b"\x0a\x19\x0a\x01x\x0a\x01c\x12\x05Add_1\x1a\x05Add_1\x22\x03Add";
         // initializer { dims 1; data_type 1; name c; raw_data 2.0 }
         let tensor = b"\x2a\x0d\x08\x01\x10\x01\x42\x01c\x4a\x04\x00\x00\x00\x40";
         for (what, wanted) in [("node", &node[..]), ("tensor", tensor), ("opset", b"\x42\x04\x0a\x00\x10\x11")] {
