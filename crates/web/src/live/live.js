@@ -216,7 +216,7 @@ function drawNow() {
     ["Clock", latest("model_gpu_sm_mhz") === undefined ? undefined : count(latest("model_gpu_sm_mhz")) + " MHz", latest("model_gpu_throttled") ? "held down" : ""],
     ["Temperature", latest("model_gpu_temperature_celsius") === undefined ? undefined : count(latest("model_gpu_temperature_celsius")) + " °C", ""],
   ].filter(([, value]) => value !== undefined);
-  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, el("bdi", { dir: "ltr", text: value }), " ", small ? el("small", { class: small.length + String(value).length > 14 ? "under" : "", dir: small.length > 9 ? "auto" : "ltr", text: small }) : null));
+  const tile = ([name, value, small]) => el("div", {}, el("dt", { text: t(name) }), el("dd", {}, el("bdi", { dir: "ltr", text: value }), " ", small ? el("small", { class: small.length + String(value).length > 12 ? "under" : "", dir: small.length > 9 ? "auto" : "ltr", text: small }) : null));
   const wide = parts.length > 1 ? [el("div", { class: "parts" }, el("dt", { text: t("Loss parts") }), el("dd", {}, el("small", { class: "under", text: parts.join(" · ") })))] : [];
   $("figures").replaceChildren(...tiles.map(tile), ...wide);
   drawMeters();
