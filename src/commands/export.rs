@@ -49,11 +49,9 @@ fn write_graph(args: &Args, checkpoint: &Path, vocoder: &Path) -> Result<ExitCod
     files.write(&exported, &options, &graph, reference.as_deref())?;
     let verified = args.verify.then(|| verify(&exported, &options, &args.python)).transpose()?;
     let names: Vec<&str> = voices.iter().map(|(name, _)| name.as_str()).collect();
-    let told = match args.json {
-        true => as_json(&files, &exported, &names, graph.len(), verified.as_ref()),
-        false => as_text(&files, &exported, &names, graph.len(), verified.as_ref()),
-    };
-    print_line(told)?;
+    let made =
+        Made { files: &files, exported: &exported, voices: &names, bytes: graph.len(), verified: verified.as_ref() };
+    print_line(if args.json { made.json() } else { made.text() })?;
     let differs = verified.and_then(|verified| verified.difference).is_some_and(|difference| !difference.is_small());
     if differs {
         say("the file does not speak as the voice does: a fault of this program, please report it");
@@ -104,60 +102,60 @@ fn chosen(asked: &[PathBuf]) -> Result<Vec<(String, Option<PathBuf>)>> {
     Ok(chosen)
 }
 
-fn as_text(
-    files: &Files,
-    exported: &ExportedVoice,
-    voices: &[&str],
+/// What was written, to be told.
+struct Made<'a> {
+    files: &'a Files,
+    exported: &'a ExportedVoice,
+    voices: &'a [&'a str],
     bytes: usize,
-    verified: Option<&Verified>,
-) -> String {
-    let mut text = format!(
-        "{}: {:.1} MB, {:.1} M weights, {} ({})",
-        files.graph.display(),
-        bytes as f64 / 1e6,
-        exported.parameters() as f64 / 1e6,
-        match voices {
-            [_] => "one voice".to_owned(),
-            many => format!("{} voices: {}", many.len(), many.join(", ")),
-        },
-        exported.language(),
-    );
-    if let Some(found) = verified {
-        let compared = match found.difference {
-            Some(difference) => {
-                let verdict = if difference.is_small() { "as the voice speaks" } else { "not as the voice speaks" };
-                format!(
-                    "{verdict}: mel frames within {:.1e}, sound within {:.0} dB",
-                    difference.mel, difference.audio_db
-                )
-            }
-            None => "it runs; products of 8 bits are not compared sample by sample".to_owned(),
-        };
-        let (version, factor) = (&found.onnxruntime, found.real_time_factor);
-        text += &format!("\nonnxruntime {version}: {compared}; real-time factor {factor:.3} on one core");
-    }
-    text
+    verified: Option<&'a Verified>,
 }
 
-fn as_json(
-    files: &Files,
-    exported: &ExportedVoice,
-    voices: &[&str],
-    bytes: usize,
-    verified: Option<&Verified>,
-) -> String {
-    let verified = verified.map(|found| {
-        json!({
-            "onnxruntime": found.onnxruntime,
-            "mel": found.difference.map(|difference| difference.mel),
-            "audio_db": found.difference.map(|difference| difference.audio_db),
-            "same": found.difference.map(|difference| difference.is_small()),
-            "real_time_factor": found.real_time_factor,
-        })
-    });
-    let made = json!({
-        "output": files.graph, "settings": files.settings, "tokens": files.tokens, "bytes": bytes,
-        "parameters": exported.parameters(), "voices": voices, "language": exported.language(), "verified": verified,
-    });
-    format!("{made:#}")
+impl Made<'_> {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {:.1} MB, {:.1} M weights, {} ({})",
+            self.files.graph.display(),
+            self.bytes as f64 / 1e6,
+            self.exported.parameters() as f64 / 1e6,
+            match self.voices {
+                [_] => "one voice".to_owned(),
+                many => format!("{} voices: {}", many.len(), many.join(", ")),
+            },
+            self.exported.language(),
+        );
+        if let Some(found) = self.verified {
+            let compared = match found.difference {
+                Some(difference) => {
+                    let verdict = if difference.is_small() { "as the voice speaks" } else { "not as the voice speaks" };
+                    format!(
+                        "{verdict}: mel frames within {:.1e}, sound within {:.0} dB",
+                        difference.mel, difference.audio_db
+                    )
+                }
+                None => "it runs; products of 8 bits are not compared sample by sample".to_owned(),
+            };
+            let (version, factor) = (&found.onnxruntime, found.real_time_factor);
+            text += &format!("\nonnxruntime {version}: {compared}; real-time factor {factor:.3} on one core");
+        }
+        text
+    }
+
+    fn json(&self) -> String {
+        let verified = self.verified.map(|found| {
+            json!({
+                "onnxruntime": found.onnxruntime,
+                "mel": found.difference.map(|difference| difference.mel),
+                "audio_db": found.difference.map(|difference| difference.audio_db),
+                "same": found.difference.map(|difference| difference.is_small()),
+                "real_time_factor": found.real_time_factor,
+            })
+        });
+        let made = json!({
+            "output": self.files.graph, "settings": self.files.settings, "tokens": self.files.tokens, "bytes": self.bytes,
+            "parameters": self.exported.parameters(), "voices": self.voices, "language": self.exported.language(),
+            "verified": verified,
+        });
+        format!("{made:#}")
+    }
 }

@@ -123,6 +123,11 @@ impl Shape {
     }
 }
 
+/// As many channels or a few more: a number that tensor cores can take.
+pub fn whole_units(channels: i64) -> i64 {
+    channels + missing(channels)
+}
+
 /// Channels that are missing to a number that tensor cores can take.
 fn missing(channels: i64) -> i64 {
     (CHANNEL_UNIT - channels % CHANNEL_UNIT) % CHANNEL_UNIT

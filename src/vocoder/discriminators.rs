@@ -6,7 +6,7 @@
 //! minutes.
 
 use crate::feed::stft;
-use crate::model::conv::Conv;
+use crate::model::conv::{Conv, whole_units};
 use host::config;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
@@ -71,8 +71,7 @@ impl Discriminators {
 
 impl Stack {
     fn multi_period(path: Path, widest: i64) -> Self {
-        let by_eights = |channels: i64| (channels + 7) / 8 * 8;
-        let channels = [32, by_eights(widest / 4), by_eights(widest / 2), by_eights(widest), by_eights(widest)];
+        let channels = [32, widest / 4, widest / 2, widest, widest].map(whole_units);
         let layers = channels.into_iter().zip([3, 3, 3, 3, 1]).map(|(channels, stride)| (channels, [5], [stride]));
         Self::new(path, 1, layers, [3])
     }
