@@ -12,7 +12,7 @@ use super::bucket::{self, Bucket};
 use super::digest::Hasher;
 use super::settings::AudioForm;
 use super::shard::{self, Shard};
-use crate::storage::bounded::{self, KeptFile, is_named, make_room};
+use crate::storage::bounded::{self, KeptFile, is_named, lock_room, make_room};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -253,6 +253,7 @@ impl Shared {
                 return Ok(false);
             }
             if Some(hasher.finish()) == shard::claimed(path) {
+                let _lock = lock_room(&self.bucket.root)?;
                 fs::rename(part, path)?;
                 return Ok(true);
             }

@@ -39,6 +39,14 @@ pub fn is_named(file: &File, path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| file.metadata().is_ok_and(|own| own.ino() == meta.ino()))
 }
 
+/// While it lives nobody makes room. A file is given its name under it too: one that moves while files are counted would be
+/// counted twice or not at all.
+pub fn lock_room(root: &Path) -> io::Result<File> {
+    let lock = File::create(root.join(ROOM))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
 /// Deletes the least recently used of the files below `root` that nobody holds until so many bytes more fit below `most`, and
 /// takes the room for `file`. Where that is not enough: how many bytes are missing.
 pub fn make_room(
@@ -48,8 +56,7 @@ pub fn make_room(
     bytes: u64,
     file: Option<&File>,
 ) -> io::Result<Option<u64>> {
-    let lock = File::create(root.join(ROOM))?;
-    lock.lock()?;
+    let _lock = lock_room(root)?;
     file.map_or(Ok(()), |file| file.set_len(0))?;
     let mut files = list(root);
     files.sort_by_key(|file| file.used);

@@ -48,8 +48,11 @@ fn shards_in(dir: &Path) -> Vec<PathBuf> {
     if dir.exists() { folder::shards(dir).unwrap() } else { vec![] }
 }
 
+/// What lies in the store at one moment.
 fn fetched_bytes(config: &Config) -> u64 {
-    local_store::fetched(config.data.local_cache.as_ref().unwrap()).iter().map(|file| file.bytes).sum()
+    let root = config.data.local_cache.as_ref().unwrap();
+    let _lock = root.exists().then(|| crate::storage::bounded::lock_room(root).unwrap());
+    local_store::fetched(root).iter().map(|file| file.bytes).sum()
 }
 
 fn dataset(cache: Cache, case: &Case, shuffle_shards: usize) -> Arc<Dataset> {
