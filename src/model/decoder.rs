@@ -176,6 +176,15 @@ impl Decoder {
         (loss.detach(), content.grad())
     }
 
+    /// Makes the products of the blocks in eight bits from now on (`Linear::round`). What stands at the ends is small, and
+    /// everything passes through it: it stays as it is.
+    pub fn round(&self) {
+        [&self.down, &self.up].into_iter().for_each(Linear::round);
+        self.blocks.iter().for_each(|block| block.attention.round());
+        let locals = self.blocks.iter().map(|block| &block.local).chain([&self.first, &self.last]);
+        locals.for_each(|local| local.feed_forward.round());
+    }
+
     pub fn rates<'a>(&self, full: &'a Packed, half: &'a Packed, kind: Kind) -> Rates<'a> {
         let half = Track::new(half, kind);
         Rates { full: Track::new(full, kind), rotary: Rotary::new(&half, self.head_dim), half }

@@ -5,41 +5,55 @@ use super::conv;
 use super::graph::GraphWriter;
 use super::track::Track;
 use host::onnx::{Attribute, Kind as Number, Value};
+use std::sync::OnceLock;
 use tch::nn::{Init, Path};
 use tch::{Kind, Tensor};
-use torchx::{fused, narrowed, product};
+use torchx::{Int8Weight, Then, fused, narrowed, product};
 
 pub(super) const FIXED: &str = "shapes and kinds are fixed by construction";
 
 pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
+    /// The weight in eight bits, for speech on a CPU: once it is there, it is what products are made with.
+    rounded: OnceLock<Box<Int8Weight>>,
 }
 
 impl Linear {
     pub fn new(path: Path, from: i64, to: i64) -> Self {
         let full = Linear::full_precision(path, from, to);
-        Linear { weight: product(full.weight), bias: full.bias }
+        Linear { weight: product(full.weight), ..full }
     }
 
     /// For input in f32: its weights are never narrowed.
     pub fn full_precision(path: Path, from: i64, to: i64) -> Self {
         let weight = path.var("weight", &[to, from], uniform_by_fan_in(from));
-        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
+        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))), rounded: OnceLock::new() }
     }
 
     /// Without a bias: inside residual blocks it is hardly missed, and its gradient is a sum over all rows.
     pub fn plain(path: Path, from: i64, to: i64) -> Self {
-        Linear { weight: product(path.var("weight", &[to, from], uniform_by_fan_in(from))), bias: None }
+        let weight = product(path.var("weight", &[to, from], uniform_by_fan_in(from)));
+        Linear { weight, bias: None, rounded: OnceLock::new() }
     }
 
     /// Starts as zero, so that what it feeds begins as if it were not there.
     pub fn zero(path: Path, from: i64, to: i64) -> Self {
         let weight = product(path.var("weight", &[to, from], Init::Const(0.0)));
-        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))) }
+        Linear { weight, bias: Some(path.var("bias", &[to], Init::Const(0.0))), rounded: OnceLock::new() }
+    }
+
+    /// From now on products are made in eight bits, where this processor can. The weights must be there, and stay.
+    pub fn round(&self) {
+        if let Some(rounded) = Int8Weight::new(&self.weight) {
+            let _ = self.rounded.set(Box::new(rounded));
+        }
     }
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
+        if let Some(rounded) = self.rounded.get() {
+            return rounded.forward(x, self.bias.as_ref(), Then::Nothing).expect(FIXED);
+        }
         x.linear(&narrowed(&self.weight, x.kind()), self.bias.as_ref().map(|bias| narrowed(bias, x.kind())))
     }
 
@@ -50,6 +64,9 @@ impl Linear {
 
     /// `gelu(linear(x))`, on rows of any shape.
     pub fn forward_gelu(&self, x: &Tensor) -> Tensor {
+        if let Some(rounded) = self.rounded.get() {
+            return rounded.forward(x, self.bias.as_ref(), Then::Gelu).expect(FIXED);
+        }
         let wide = x.linear(&narrowed(&self.weight, x.kind()), None::<Tensor>);
         let rows = wide.view([-1, self.width()]);
         fused::bias_gelu(&rows, self.bias.as_ref().expect("a layer before GELU has a bias"))
@@ -58,21 +75,21 @@ impl Linear {
     }
 
     pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
-        let Linear { weight, bias } = self;
+        let Linear { weight, bias, rounded: _ } = self;
         let product = g.product(x, weight);
         with_bias(product, bias.as_ref(), g)
     }
 
     /// A layer of full precision.
     pub fn graph_full_precision(&self, x: &Value, g: &mut GraphWriter) -> Value {
-        let Linear { weight, bias } = self;
+        let Linear { weight, bias, rounded: _ } = self;
         let product = g.product_of(x, weight, weight, g.precision().exact());
         with_bias(product, bias.as_ref(), g)
     }
 
     /// The last `count` of the layer's channels.
     pub fn graph_last(&self, x: &Value, count: i64, g: &mut GraphWriter) -> Value {
-        let Linear { weight, bias } = self;
+        let Linear { weight, bias, rounded: _ } = self;
         let first = self.width() - count;
         let product = g.product_of(x, weight, &weight.narrow(0, first, count), g.precision());
         match bias {
@@ -91,7 +108,7 @@ impl Linear {
 
     /// Says that the layer was computed beforehand.
     pub fn fold(&self, g: &mut GraphWriter) {
-        let Linear { weight, bias } = self;
+        let Linear { weight, bias, rounded: _ } = self;
         [Some(weight), bias.as_ref()].into_iter().flatten().for_each(|weight| {
             g.folded(weight);
         });
@@ -271,6 +288,10 @@ impl Attention {
         self.out.forward(&mixed.reshape([len, channels]))
     }
 
+    pub fn round(&self) {
+        [&self.qkv, &self.out].into_iter().for_each(Linear::round);
+    }
+
     pub fn graph(&self, x: &Value, rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
         let Attention { qkv, out, heads } = self;
         let (channels, heads) = (out.width(), *heads);
@@ -306,6 +327,10 @@ impl FeedForward {
 
     pub fn forward(&self, x: &Tensor) -> Tensor {
         self.narrow.forward(&self.widen.forward_gelu(x))
+    }
+
+    pub fn round(&self) {
+        [&self.widen, &self.narrow].into_iter().for_each(Linear::round);
     }
 
     pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {

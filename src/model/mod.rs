@@ -243,6 +243,12 @@ impl Voice {
         self.context_share > 0.0
     }
 
+    /// Makes the decoder's products in eight bits from now on, for speech on a CPU. Text stays exact: it decides how long
+    /// everything lasts.
+    pub fn round(&self) {
+        self.decoder.round();
+    }
+
     /// Frames that each token should last (`[text]`, f32), and content for the decoder (`[text, decoder_dim]`).
     pub fn plan(&self, tokens: &Tensor, languages: &Tensor, text: &Packed) -> (Tensor, Tensor) {
         let track = self.text_track(text);

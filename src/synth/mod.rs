@@ -89,6 +89,8 @@ pub struct Synthesizer {
     device: Device,
     /// What may sound different here than where the voice was trained.
     note: Option<String>,
+    /// What products are made in.
+    products: &'static str,
     /// Holds the weights.
     store: VarStore,
 }
@@ -102,7 +104,7 @@ impl Synthesizer {
         let kind = speech_kind(device)?;
         let (voice, products) = torchx::with_products(|| checkpoint.voice(device, kind));
         let (store, voice) = voice?;
-        network::narrow_weights(products, kind);
+        let products = network::lighten(&voice, products, device, kind);
         let stats = checkpoint.state.mel_stats;
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE)).map(|own| own.prompt(&stats));
         let own = config.model.clones().then(own).transpose()?;
@@ -116,6 +118,7 @@ impl Synthesizer {
             config: checkpoint.config,
             device,
             note,
+            products,
             store,
         })
     }
@@ -137,14 +140,14 @@ impl Synthesizer {
                 let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
             }
         }
-        network::narrow_weights(products, kind);
+        let products = network::lighten(&voice, products, device, kind);
         let speech = || Tensor::randn([UNTRAINED_PROMPT, config.model.n_mels], (Kind::Float, Device::Cpu));
         let own = config.model.clones().then(|| Prompt::of(&speech()));
         let stats = MelStats { mean: -5.0, std: 2.0 };
         let vocoder_backend = VocoderBackend::Trained { vocoder, store: vocoder_store };
         let mut network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
         network.frames_per_token = Some(frames_per_token);
-        Ok(Synthesizer { network, tokenizer, stats, config: config.clone(), own, device, note: None, store })
+        Ok(Synthesizer { network, tokenizer, stats, config: config.clone(), own, device, note: None, products, store })
     }
 
     /// On a GPU, captures the sizes that most requests have, so that the first ones need not wait for it.
@@ -155,6 +158,11 @@ impl Synthesizer {
     /// What may sound different here than where the voice was trained, or is slower than it could be.
     pub fn notes(&self) -> Vec<String> {
         self.note.clone().into_iter().chain(self.network.note()).collect()
+    }
+
+    /// What the decoder's products are made in: bf16, int8 or f32.
+    pub fn products(&self) -> &'static str {
+        self.products
     }
 
     /// Number of trained weights, vocoder included.

@@ -21,6 +21,8 @@ pub struct SpeechFigures {
     pub model_size: Size,
     pub device: String,
     pub threads: usize,
+    /// What the decoder's products are made in.
+    pub products: &'static str,
     pub parameters: usize,
     pub steps: usize,
     /// Whether weights are random and durations fixed.
@@ -80,6 +82,7 @@ pub fn measure(synthesizer: &mut Synthesizer, steps: usize, rounds: usize, untra
             _ => "CPU".into(),
         },
         threads: tch::get_num_threads() as usize,
+        products: synthesizer.products(),
         parameters: synthesizer.parameters(),
         steps,
         untrained,
@@ -112,8 +115,8 @@ fn many(synthesizer: &Synthesizer, options: &Options, texts: usize) -> Result<f6
 pub fn goals(report: &SpeechFigures) -> [Option<f64>; 3] {
     match (report.device == "CPU", report.model_size) {
         (false, Size::Tiny | Size::Small | Size::Normal) => [Some(0.01), Some(60.0), Some(500.0)],
-        (true, Size::Tiny) => [Some(0.15), Some(400.0), None],
-        (true, Size::Normal) => [Some(0.5), None, None],
+        (true, Size::Tiny) => [Some(0.03), Some(150.0), None],
+        (true, Size::Normal) => [Some(0.1), None, None],
         _ => [None; 3],
     }
 }

@@ -1,6 +1,7 @@
 //! The few LibTorch features that `tch` does not bind: CUDA graphs, streams and events, the caching allocator, fused
 //! AdamW, gradient clipping without a host round trip, attention over packed sequences, run-time kernels, a few
-//! operations fused by them, collectives over several processes, and a record of what the GPUs ran.
+//! operations fused by them, collectives over several processes, and a record of what the GPUs ran. Also kernels for the CPU,
+//! where LibTorch's own are slow.
 //!
 //! The program links to LibTorch's CPU library alone. [`cuda::load`] opens the CUDA library where there is one: call
 //! it first thing. No C++ exception gets out: each becomes an [`Error`].
@@ -10,6 +11,7 @@ pub mod adamw;
 mod attention;
 mod clip;
 pub mod collectives;
+mod cpu;
 pub mod cuda;
 mod determinism;
 mod error;
@@ -30,6 +32,7 @@ pub mod stream;
 pub use adamw::AdamW;
 pub use attention::varlen_attention;
 pub use clip::clip_grad_norm;
+pub use cpu::int8::{Int8Weight, Then, has_int8};
 pub use determinism::{is_deterministic, require_deterministic, require_full_f32};
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};

@@ -52,12 +52,13 @@ fn table(report: &SpeechFigures) -> String {
     ];
     let memory = report.peak_memory_mib.map_or(String::new(), |mib| format!(", {mib} MiB at most"));
     let title = format!(
-        "{} model, {:.1} M parameters{}, {} steps, {} ({} threads{memory})\n\n| | measured | goal | reached |\n|---|---|---|---|",
+        "{} model, {:.1} M parameters{}, {} steps, {} ({}, {} threads{memory})\n\n| | measured | goal | reached |\n|---|---|---|---|",
         report.model_size.to_possible_value().expect("every size has a name").get_name(),
         report.parameters as f64 / 1e6,
         if report.untrained { ", untrained" } else { "" },
         report.steps,
         report.device,
+        report.products,
         report.threads,
     );
     rows.into_iter()

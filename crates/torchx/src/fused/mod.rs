@@ -10,6 +10,7 @@ mod program;
 
 use tch::{Device, Kind, Tensor};
 
+use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
     RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise, torchx_gated_add,
@@ -64,7 +65,11 @@ pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Resul
     check_table("adaln: scale", x, scale, spans)?;
     check_table("adaln: shift", x, shift, spans)?;
     if !has_kernel(x) || x.size()[1] > Source::WIDEST_NORM {
-        return plain::adaln(x, scale, shift, spans);
+        return if cpu::serves(x) {
+            cpu::rows::adaln(x, scale, shift, spans)
+        } else {
+            plain::adaln(x, scale, shift, spans)
+        };
     }
     let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for the new one.
@@ -81,7 +86,11 @@ pub fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) -> Result
     check_like("gated_add: y", y, &x.size(), x.kind(), x.device())?;
     check_table("gated_add: gate", x, gate, spans)?;
     if !has_kernel(x) {
-        return plain::gated_add(x, y, gate, spans);
+        return if cpu::serves(x) {
+            cpu::rows::gated_add(x, y, gate, spans)
+        } else {
+            plain::gated_add(x, y, gate, spans)
+        };
     }
     let program = program(Source::GatedAdd, x.kind(), x.device())?;
     // SAFETY: as in `adaln`.
@@ -103,7 +112,11 @@ pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> R
         return Err(Error::Argument(format!("depthwise: {taps} taps: they must be odd and at most 7")));
     }
     if !has_kernel(x) {
-        return plain::depthwise(x, weight, bias, spans);
+        return if cpu::serves(x) {
+            cpu::rows::depthwise(x, weight, bias, spans)
+        } else {
+            plain::depthwise(x, weight, bias, spans)
+        };
     }
     let program = program(Source::Depthwise { taps }, x.kind(), x.device())?;
     // SAFETY: as in `adaln`.
@@ -127,7 +140,7 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
         || rows * heads == 0
         || head_dim % 16 != 0
     {
-        return plain::rotary(qkv, cos, sin);
+        return if cpu::serves(qkv) { cpu::rows::rotary(qkv, cos, sin) } else { plain::rotary(qkv, cos, sin) };
     }
     let program = program(Source::Rotary, qkv.kind(), qkv.device())?;
     let mut parts = [std::ptr::null_mut(); 3];
@@ -146,7 +159,7 @@ pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
     check_matrix("bias_gelu", x)?;
     check_like("bias_gelu: bias", bias, &[x.size()[1]], Kind::Float, x.device())?;
     if !has_kernel(x) {
-        return plain::bias_gelu(x, bias);
+        return if cpu::serves(x) { cpu::rows::bias_gelu(x, bias) } else { plain::bias_gelu(x, bias) };
     }
     let program = program(Source::BiasGelu, x.kind(), x.device())?;
     // SAFETY: as in `adaln`.

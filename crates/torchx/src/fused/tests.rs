@@ -124,3 +124,40 @@ fn what_does_not_fit_is_refused() {
     assert!(message(gated_add(&x, &table, &table, &spans)).contains("y: must be [23, 8]"));
     assert!(message(bias_gelu(&x, &random(&[7]))).contains("bias: must be [8]"));
 }
+
+/// Without gradients the CPU has kernels of its own; here they meet tables and rows that lie apart, and odd widths.
+#[test]
+fn kernels_of_the_cpu_are_the_plain_operations() {
+    tch::manual_seed(5);
+    let same = |ours: &Tensor, plain: &Tensor| {
+        assert!(ours.size() == plain.size() && ours.allclose(plain, 1e-5, 1e-5, false), "{ours} {plain}");
+    };
+    tch::no_grad(|| {
+        for width in [2, 8, 40, 75] {
+            let (spans, half) = (spans(), width / 2);
+            let [x, y] = [random(&[width, 23]).transpose(0, 1), random(&[23, width])];
+            let tables = random(&[4, 3 * width]).chunk(3, 1);
+            let (weight, bias) = (random(&[width, 1, 5]), random(&[width]));
+            same(
+                &adaln(&x, &tables[0], &tables[1], &spans).unwrap(),
+                &plain::adaln(&x, &tables[0], &tables[1], &spans).unwrap(),
+            );
+            same(
+                &gated_add(&x, &y, &tables[2], &spans).unwrap(),
+                &plain::gated_add(&x, &y, &tables[2], &spans).unwrap(),
+            );
+            same(
+                &depthwise(&x, &weight, &bias, &spans).unwrap(),
+                &plain::depthwise(&x, &weight, &bias, &spans).unwrap(),
+            );
+            same(&bias_gelu(&x, &bias).unwrap(), &plain::bias_gelu(&x, &bias).unwrap());
+            let (qkv, angle) = (random(&[23, 3, 3, 2 * half]), random(&[23, half]));
+            let ours = rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+            let plain = plain::rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+            ours.iter().zip(&plain).for_each(|(ours, plain)| same(ours, plain));
+            assert!(crate::cpu::serves(&x) && !ours[0].requires_grad());
+        }
+        let nothing = Tensor::zeros([0, 8], FLOAT_CPU);
+        assert_eq!(bias_gelu(&nothing, &random(&[8])).unwrap().size(), [0, 8]);
+    });
+}
