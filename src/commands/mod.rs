@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicBool;
 
 /// The program `myxtts-torch`.
 pub fn main() -> ExitCode {
+    torchx::keep_freed_memory();
     run(cli::parse()).unwrap_or_else(|error| cli::report(&error))
 }
 

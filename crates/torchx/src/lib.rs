@@ -37,7 +37,7 @@ pub use determinism::{is_deterministic, require_deterministic, require_full_f32}
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};
 pub use graph::{Graph, Pool};
-pub use host::HostBytes;
+pub use host::{HostBytes, keep_freed_memory};
 pub use kernel::{Arg, Kernel};
 pub use named::named_parameters;
 pub use narrow::{Narrowed, narrowed, product, with_products};
