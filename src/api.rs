@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::{Caps, Roles};
 use crate::run::{Progress, RunContext, choose_kernels};
-use crate::synth::{Request, Synthesizer, bundled_vocoder};
+use crate::synth::{Precision, Request, Synthesizer, bundled_vocoder};
 use crate::train::{self, OutputFolder, RunOutcome, RunStart};
 use anyhow::Result;
 use host::audio;
@@ -105,7 +105,7 @@ impl Voice {
             Some(path) => Some(path.into()),
             None => bundled_vocoder(&Checkpoint::open(checkpoint)?.config),
         };
-        Ok(Voice(Synthesizer::load(checkpoint, vocoder.as_deref(), Roles::named("auto")?)?))
+        Ok(Voice(Synthesizer::load(checkpoint, vocoder.as_deref(), Roles::named("auto")?, Precision::Light)?))
     }
 
     /// Speaks a text of any length in the checkpoint's own voice.

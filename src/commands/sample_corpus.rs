@@ -2,7 +2,7 @@
 
 use crate::checkpoint::voice::{Prompt, VoiceFile};
 use crate::feed::Roles;
-use crate::synth::{Request, Synthesizer};
+use crate::synth::{Precision, Request, Synthesizer};
 use anyhow::Result;
 use cli::sample_corpus::Args;
 use host::audio::Waveform;
@@ -34,7 +34,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn open() -> Result<(Synthesizer, Prompt)> {
     let bundled = bundled::require()?;
-    let voice = Synthesizer::load(&bundled.voice(), Some(&bundled.vocoder()), Roles::named("auto")?)?;
+    let voice = Synthesizer::load(&bundled.voice(), Some(&bundled.vocoder()), Roles::named("auto")?, Precision::Light)?;
     let [one, other] = MIXED.map(|name| VoiceFile::read(&bundled.speaker(name)));
     let prompt = voice.prompt(&one?.mixed(&other?, 0.5)?);
     Ok((voice, prompt))

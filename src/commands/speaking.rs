@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::Roles;
 use crate::model::Sampling;
-use crate::synth::{Options, Synthesizer, bundled_vocoder};
+use crate::synth::{Options, Precision, Synthesizer, bundled_vocoder};
 use anyhow::Result;
 use cli::flags::{FlowFlags, SamplingFlags, VocoderChoice, VoiceFlags};
 use host::config::Config;
@@ -18,6 +18,7 @@ pub struct ChosenVoice {
     /// None is Griffin-Lim.
     pub vocoder: Option<PathBuf>,
     pub device: Device,
+    pub precision: Precision,
 }
 
 impl ChosenVoice {
@@ -29,11 +30,17 @@ impl ChosenVoice {
             VocoderChoice::Checkpoint(path) => Some(path),
             VocoderChoice::GriffinLim => None,
         };
-        Ok(ChosenVoice { checkpoint, config, vocoder, device: device(flags)? })
+        Ok(ChosenVoice {
+            checkpoint,
+            config,
+            vocoder,
+            device: device(flags)?,
+            precision: Precision::of(flags.full_precision),
+        })
     }
 
     pub fn load(&self) -> Result<Synthesizer> {
-        Synthesizer::load(&self.checkpoint, self.vocoder.as_deref(), self.device)
+        Synthesizer::load(&self.checkpoint, self.vocoder.as_deref(), self.device, self.precision)
     }
 }
 

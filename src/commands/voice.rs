@@ -2,7 +2,7 @@
 
 use crate::checkpoint::voice::VoiceFile;
 use crate::feed::Roles;
-use crate::synth::Synthesizer;
+use crate::synth::{Precision, Synthesizer};
 use anyhow::{Context, Result};
 use cli::flags::checkpoint_or_bundled;
 use cli::voice::{Args, FOLDER, What};
@@ -22,7 +22,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let path =
                 output.map_or_else(|| named(recordings[0].file_stem().unwrap_or_default().as_ref()), |p| place(&p));
             let checkpoint = checkpoint_or_bundled(checkpoint.as_deref())?;
-            let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?)?;
+            let synthesizer = Synthesizer::load(&checkpoint, None, Roles::named(&device)?, Precision::Light)?;
             let heard = synthesizer.hear(&recordings)?;
             heard.notes.iter().for_each(|note| say(format!("note: {note}")));
             write(&heard.voice, &path)?;

@@ -78,6 +78,41 @@ pub struct Spoken {
     pub notes: Vec<String>,
 }
 
+/// What the network computes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// As few bits as its device is fast with: bf16 on a GPU, products of 8-bit integers on a CPU that has them. Listeners do
+    /// not tell it from f32: docs/speaking.md.
+    Light,
+    /// f32 throughout.
+    Full,
+}
+
+impl Precision {
+    pub fn of(full: bool) -> Self {
+        if full { Precision::Full } else { Precision::Light }
+    }
+
+    /// Kind of the activations.
+    fn kind(self, device: Device) -> Result<Kind> {
+        let has_bf16 = self == Precision::Light && device.is_cuda() && torchx::cuda::facts(device)?.has_bf16();
+        Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
+    }
+
+    /// Keeps the weights of products as what they are used as. The name of what products are made in.
+    fn lighten(self, voice: &Voice, products: Vec<Tensor>, device: Device, kind: Kind) -> &'static str {
+        network::narrow_weights(products, kind);
+        match (self, device, kind) {
+            (Precision::Light, Device::Cpu, _) if torchx::has_int8() => {
+                voice.round();
+                "int8"
+            }
+            (_, _, Kind::BFloat16) => "bf16",
+            _ => "f32",
+        }
+    }
+}
+
 /// A voice ready to speak, as a checkpoint holds it. One thread owns it.
 pub struct Synthesizer {
     network: Network,
@@ -97,14 +132,14 @@ pub struct Synthesizer {
 
 impl Synthesizer {
     /// `vocoder`: a checkpoint of `train-vocoder`; without one, Griffin-Lim makes the sound.
-    pub fn load(checkpoint: &Path, vocoder: Option<&Path>, device: Device) -> Result<Self> {
+    pub fn load(checkpoint: &Path, vocoder: Option<&Path>, device: Device, precision: Precision) -> Result<Self> {
         let checkpoint = Checkpoint::open(checkpoint)?.of_kind(RunKind::Voice)?;
         let note = checkpoint.tokenizer.check()?;
         let config = &checkpoint.config;
-        let kind = speech_kind(device)?;
+        let kind = precision.kind(device)?;
         let (voice, products) = torchx::with_products(|| checkpoint.voice(device, kind));
         let (store, voice) = voice?;
-        let products = network::lighten(&voice, products, device, kind);
+        let products = precision.lighten(&voice, products, device, kind);
         let stats = checkpoint.state.mel_stats;
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE)).map(|own| own.prompt(&stats));
         let own = config.model.clones().then(own).transpose()?;
@@ -125,9 +160,9 @@ impl Synthesizer {
 
     /// Random weights, vocoder included, with every token as long as `frames_per_token`: as fast as a trained one, for
     /// measurements and tests. It knows the letters of English.
-    pub fn untrained(config: &Config, frames_per_token: f64, device: Device) -> Result<Self> {
+    pub fn untrained(config: &Config, frames_per_token: f64, device: Device, precision: Precision) -> Result<Self> {
         let tokenizer = Tokenizer::fit([("", "en")].into_iter());
-        let kind = speech_kind(device)?;
+        let kind = precision.kind(device)?;
         let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
         let ((voice, vocoder), products) = torchx::with_products(|| {
             let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
@@ -140,7 +175,7 @@ impl Synthesizer {
                 let _ = tch::no_grad(|| weight.normal_(0.0, 0.05));
             }
         }
-        let products = network::lighten(&voice, products, device, kind);
+        let products = precision.lighten(&voice, products, device, kind);
         let speech = || Tensor::randn([UNTRAINED_PROMPT, config.model.n_mels], (Kind::Float, Device::Cpu));
         let own = config.model.clones().then(|| Prompt::of(&speech()));
         let stats = MelStats { mean: -5.0, std: 2.0 };
@@ -320,10 +355,4 @@ impl Synthesizer {
     fn most_characters(&self) -> usize {
         self.config.data.max_text_length.clamp(40, 200)
     }
-}
-
-/// Kind of the activations: bf16 where a GPU has units for it, f32 elsewhere.
-fn speech_kind(device: Device) -> Result<Kind> {
-    let has_bf16 = device.is_cuda() && torchx::cuda::facts(device)?.has_bf16();
-    Ok(if has_bf16 { Kind::BFloat16 } else { Kind::Float })
 }

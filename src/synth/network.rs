@@ -217,20 +217,6 @@ pub fn narrow_weights(products: Vec<Tensor>, kind: Kind) {
     }
 }
 
-/// Makes a voice's products as light as its device can: narrow weights on a GPU, eight bits on a CPU. Listeners do not tell
-/// that from f32: docs/speaking.md. The name of what they are made in.
-pub fn lighten(voice: &Voice, products: Vec<Tensor>, device: Device, kind: Kind) -> &'static str {
-    narrow_weights(products, kind);
-    match (device, kind) {
-        (Device::Cpu, _) if torchx::has_int8() => {
-            voice.round();
-            "int8"
-        }
-        (_, Kind::BFloat16) => "bf16",
-        _ => "f32",
-    }
-}
-
 /// Normalised mel frames `[frames, n_mels]` of one utterance, and how many of them each token lasts. `language` is a number of the tokenizer's; `prompt` is there
 /// where the voice clones.
 pub fn speak_tokens(

@@ -14,7 +14,7 @@ fn config() -> Config {
 }
 
 fn synthesizer(device: Device) -> Synthesizer {
-    Synthesizer::untrained(&config(), 4.0, device).unwrap()
+    Synthesizer::untrained(&config(), 4.0, device, Precision::Light).unwrap()
 }
 
 fn request(text: &str) -> Request {

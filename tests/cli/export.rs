@@ -54,7 +54,7 @@ fn piper_and_sherpa_speak_as_synth_does() {
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["voices"], json!(["anna", "ben"]));
     for (voice, file) in [("anna", "anna.wav"), ("ben", "ben.wav")] {
-        let more = ["--voice", voice, "--temperature", "0", "--device", "cpu", "-o", file];
+        let more = ["--voice", voice, "--temperature", "0", "--device", "cpu", "--full-precision", "-o", file];
         bench.ok(&[&["synth", "--text", ENGLISH][..], &how, &more].concat());
     }
     let long = "the foxes sing and the rivers flow and nobody knows why, ".repeat(9);
@@ -79,7 +79,7 @@ fn a_german_voice_is_exported_and_made_part_of_another_training() {
         let settings: Value = serde_json::from_slice(&fs::read(bench.path("de/voice.onnx.json")).unwrap()).unwrap();
         assert_eq!((&settings["espeak"]["voice"], &settings["num_speakers"]), (&json!("de"), &json!(1)));
         let text = "Ich höre nichts.";
-        let how = ["--steps", "3", "--temperature", "0", "--device", "cpu", "-o", "de.wav"];
+        let how = ["--steps", "3", "--temperature", "0", "--device", "cpu", "--full-precision", "-o", "de.wav"];
         bench.ok(&[&["synth", "--checkpoint", "run", "--text", text][..], &how].concat());
         let found = spoken(&bench, &python, "de/voice.onnx", &[(text, 0, Some("de.wav"))]);
         alike(&found[0], "sherpa");

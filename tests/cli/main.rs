@@ -556,6 +556,24 @@ fn the_speed_of_speaking_is_measured_without_a_voice() {
     }
 }
 
+/// Truth: what the kernel says of the processor.
+#[test]
+fn products_are_as_precise_as_they_are_asked_for() {
+    let bench = Bench::new();
+    let has_int8 = fs::read_to_string("/proc/cpuinfo").unwrap().contains("avx512_vnni");
+    let speak = |name: &str, more: &[&str]| {
+        let args =
+            ["synth", "--text", "Seven foxes sing near the river.", "--steps", "4", "--device", "cpu", "-o", name];
+        bench.ok(&[&args[..], more].concat());
+        let measure = ["bench", "synth", "--steps", "1", "--rounds", "1", "--device", "cpu", "--json"];
+        let report: serde_json::Value = serde_json::from_str(&bench.ok(&[&measure[..], more].concat())).unwrap();
+        (host::audio::decode(&bench.path(name)).unwrap().samples, report["products"].clone())
+    };
+    let (light, full) = (speak("light.wav", &[]), speak("full.wav", &["--full-precision"]));
+    assert_eq!((light.1, full.1), (if has_int8 { "int8" } else { "f32" }.into(), "f32".into()));
+    assert_eq!((light.0.len(), light.0 == full.0), (full.0.len(), !has_int8));
+}
+
 #[test]
 fn answers_for_programs_are_json() {
     let bench = Bench::with_corpus();

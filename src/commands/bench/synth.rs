@@ -1,7 +1,7 @@
 //! `myxtts bench synth`
 
 use crate::commands::speaking;
-use crate::synth::Synthesizer;
+use crate::synth::{Precision, Synthesizer};
 use crate::tools::bench_synth::{self, SpeechFigures};
 use anyhow::Result;
 use clap::ValueEnum;
@@ -18,7 +18,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             flags.set("model.size", Some(size));
             let config = Config::resolve(None, flags)?;
             let frames = bench_synth::frames_per_token(config.data.sample_rate, config.model.hop_length);
-            Synthesizer::untrained(&config, frames, speaking::device(&args.voice)?)?
+            Synthesizer::untrained(
+                &config,
+                frames,
+                speaking::device(&args.voice)?,
+                Precision::of(args.voice.full_precision),
+            )?
         }
     };
     let untrained = args.model_size.is_some();

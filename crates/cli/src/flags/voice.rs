@@ -20,6 +20,10 @@ pub struct VoiceFlags {
     /// auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// Compute in f32 throughout, and not in bf16 on a GPU or in 8-bit integers on a CPU that can. No listener tells them
+    /// apart
+    #[arg(long)]
+    pub full_precision: bool,
     #[command(flatten)]
     pub threads: ThreadFlags,
 }

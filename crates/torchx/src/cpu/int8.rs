@@ -180,6 +180,7 @@ mod vnni {
     }
 
     /// Rounds a row to 0..=255 from its lowest to its highest value: the lowest, and what one step is worth.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     fn round_row(row: &[f32], rounded: &mut [u8]) -> (f32, f32) {
         assert!(rounded.len() >= row.len());
@@ -203,6 +204,7 @@ mod vnni {
     }
 
     /// Sums of a tile's rows with a panel's channels.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     fn tile_sums(rows: &[u8], lanes: &[Lane], fours: usize) -> [[i32; PANEL]; TILE] {
         assert!(rows.len() == TILE * fours * 4 && lanes.len() == fours * 2);
