@@ -548,7 +548,7 @@ function heardWords({ words, edits, of }) {
     : heard === null ? el("del", { title: t("left out") }, wanted, told(t("left out")))
     : el("mark", { title: t("instead of") + " " + wanted }, heard, told(t("instead of") + " " + wanted))]);
   const none = words.every(({ heard }) => heard === null) ? " " + t("nothing") : "";
-  return [el("span", { class: "hint", text: t("Heard") + ":" + none }), ...shown, el("span", { class: "hint", text: " · " + t("Word error") + " " + percent(edits / Math.max(1, of)) })];
+  return [el("span", { class: "hint", text: t("Heard") + ":" + none }), el("bdi", { dir: "auto" }, ...shown), el("span", { class: "hint", text: " · " + t("Word error") + " " + percent(edits / Math.max(1, of)) })];
 }
 
 /** Whether somebody listens, and how that goes. */
