@@ -6,7 +6,7 @@ use crate::synth::{Options, Synthesizer};
 use crate::tools::eval::likeness::{self, LEAST_SPEAKERS};
 use crate::tools::eval::{
     self, Case, Column, EvaluatedClip, EvaluatedPart, Evaluation, EvaluationFolder, EvaluationOptions, EvaluationPart,
-    EvaluationSet, Recogniser, Sentence, SpeechMode, SpeechSettings, SpokenCase,
+    EvaluationSet, Sentence, SpeechMode, SpeechSettings, SpokenCase,
 };
 use anyhow::{Context, Result, bail};
 use cli::eval::Args;
@@ -14,6 +14,7 @@ use cli::{INTERRUPTED, print_line, progress, say};
 use host::config::{Config, Overrides};
 use host::corpus;
 use host::error::Explained;
+use host::recogniser::Recogniser;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// None when stopped.
 fn evaluate(args: &Args, stop: &AtomicBool) -> Result<Option<ExitCode>> {
-    let listener = |command: &Option<String>| command.as_deref().map(Recogniser::new).transpose();
-    let (recogniser, speaker_recogniser) = (listener(&args.asr_command)?, listener(&args.speaker_command)?);
+    let recogniser = args.recogniser.recogniser()?;
+    let speaker_recogniser = args.speaker_command.as_deref().map(Recogniser::new).transpose()?;
     let chosen = ChosenVoice::of(&args.voice)?;
     let config = &chosen.config;
     let EvaluationSet { cases, notes } = choose(args, config)?;
@@ -152,7 +153,7 @@ fn likeness_by_recogniser(
         return Ok(Some(()));
     }
     let bar = progress::bar(files.len() as u64, "telling speakers");
-    let lines = recogniser.hear(&files, &|done| bar.set_position(done as u64), stop);
+    let lines = recogniser.hear(&files, &|done| bar.set_position(done as u64), &|| stop.load(Ordering::Relaxed));
     bar.finish_and_clear();
     let Some(lines) = lines? else { return Ok(None) };
     let found = likeness::measure(clips, &likeness::printed(files, &lines)?);

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-use web::live::{Hub, LiveServer, RunTable};
+use web::live::{Hub, LiveServer, LiveSettings, RunTable};
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let began = Instant::now();
@@ -57,6 +57,7 @@ pub fn train(
     if let (Some(path), true) = (&config.training.log_file, is_first) {
         console::log_to(path).with_context(|| format!("{}: cannot be written", path.display()))?;
     }
+    let live = if is_first { args.live.settings()? } else { None };
     remember_processes();
     let stop = stop_flag()?;
     let start = start(args, &config, kind, ranks)?;
@@ -81,7 +82,7 @@ pub fn train(
         say(format!("earlier checkpoints are in {}", aside.display()));
     }
 
-    let shown = if is_first { show(args, &config, &stop)? } else { None };
+    let shown = live.map(|live| show(live, args, &config, &stop)).transpose()?;
     let (server, shown) = shown.map_or((None, None), |(server, hub)| (Some(server), Some(hub)));
     let shown = shown.zip(server.as_ref()).map(|(hub, server)| (hub, format!("http://{}/", server.address)));
     let reporter = Reporter { shown };
@@ -104,7 +105,13 @@ pub fn train(
         RunKind::Vocoder => train::train_vocoder(&context, place, start, voice),
     };
     bar.finish_and_clear();
+    let left = server.as_ref().map_or(0, LiveServer::unheard);
+    drop(server);
     let outcome = outcome?;
+    if left > 0 {
+        let folder = config.training.checkpoint_dir.display();
+        say(format!("note: {left} samples were not listened to yet; `myxtts live {folder} --asr-command …` goes on"));
+    }
     if is_first {
         print(&outcome, args.json)?;
     }
@@ -115,9 +122,13 @@ pub fn train(
     })
 }
 
-/// Starts the live view of the run, where it was asked for, and says where it is.
-fn show(args: &Args, config: &Config, stop: &Arc<AtomicBool>) -> Result<Option<(LiveServer, Arc<Hub>)>> {
-    let Some(settings) = args.live.settings()? else { return Ok(None) };
+/// Starts the live view of the run, and says where it is.
+fn show(
+    settings: LiveSettings,
+    args: &Args,
+    config: &Config,
+    stop: &Arc<AtomicBool>,
+) -> Result<(LiveServer, Arc<Hub>)> {
     let folder = &config.training.checkpoint_dir;
     let log_dir = config.training.tensorboard_log_dir.clone().unwrap_or_else(|| folder.join(LOGS));
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.clone());
@@ -125,7 +136,7 @@ fn show(args: &Args, config: &Config, stop: &Arc<AtomicBool>) -> Result<Option<(
     let hub = Arc::new(Hub::new(args.live.live_control, stop.clone()));
     let server = LiveServer::start(settings, RunTable::only(RunFolder { name, log_dir }), Some(hub.clone()))?;
     say(format!("live view: {}", server.url));
-    Ok(Some((server, hub)))
+    Ok((server, hub))
 }
 
 /// Reads the corpus and opens its cache. Of several ranks on a machine the first builds what is missing, with all cores.

@@ -207,18 +207,22 @@ impl Samples {
         let symbols = |tokens: &[i32]| -> Vec<String> {
             tokens.iter().map(|token| names.get(*token as usize).cloned().unwrap_or_default()).collect()
         };
+        let ids: Vec<&str> = short.iter().map(|clip| dataset.segment_of(*clip as usize).0).collect();
+        let mut texts = data.held_out_texts(&ids, &config.data);
         let mut told = Vec::new();
         for clip in &short {
             let (host, _) = batch_on(features, dataset, &[*clip], 0)?;
             let layout = features.layout();
             let tokens = &layout.tables(&*host.block)[layout.tokens.clone()][host.text_spans[0].range()];
             let (id, language) = (dataset.segment_of(*clip as usize).0, dataset.labels(*clip as usize).1);
-            told.push(SampleClip {
-                id: Some(id.to_owned()),
-                text: String::new(),
-                language: language.to_owned(),
-                symbols: symbols(tokens),
-            });
+            let symbols = symbols(tokens);
+            let spelled = || match data.tokenizer.symbols_of(language) == "characters" {
+                true => symbols.iter().filter(|symbol| !symbol.starts_with('<')).map(String::as_str).collect(),
+                false => String::new(),
+            };
+            let whole = texts.remove(id).filter(|_| dataset.is_whole(*clip as usize));
+            let text = whole.unwrap_or_else(spelled);
+            told.push(SampleClip { id: Some(id.to_owned()), text, language: language.to_owned(), symbols });
         }
         told.extend(sentence.as_ref().map(|(text, tokens)| SampleClip {
             id: None,

@@ -849,6 +849,8 @@ fn an_evaluation_that_cannot_go_on_says_why() {
     assert!(error(&["--asr-command", "no-such-program {wav}"]).contains("`no-such-program` cannot be started"));
     assert!(error(&["--asr-command", "sh -c 'echo no model >&2; exit 1'"]).contains("no model"));
     assert!(error(&["--asr-command", "cat"]).contains("printed no line for 2 of 2 recordings"));
+    let late = error(&["--asr-command", "sleep 60", "--asr-timeout", "1"]);
+    assert!(late.contains("took longer than 1 s") && late.contains("hint: --asr-timeout"), "{late}");
     assert!(error(&["--data", "nowhere"]).contains("nowhere"));
     let mut waiting = bench.command(&[&eval[..], &["--asr-command", "sh -c 'touch listening; sleep 60'"]].concat());
     let mut child = waiting.stderr(Stdio::null()).spawn().unwrap();

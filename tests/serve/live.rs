@@ -4,12 +4,14 @@
 use crate::browser::{Browser, browser_or_skip};
 use crate::http::{Answer, call, connect, request};
 use crate::{binary, home, wait_until};
+use host::run_log::{Alignment, SampleClip, SampleFolder};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -21,6 +23,8 @@ struct Shown {
     /// The whole address, a token included.
     url: String,
     address: String,
+    /// All that it has said so far.
+    said: Arc<Mutex<String>>,
 }
 
 impl Shown {
@@ -29,10 +33,12 @@ impl Shown {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (sender, receiver) = std::sync::mpsc::channel();
+        let said: Arc<Mutex<String>> = Arc::default();
         let read = |source: Box<dyn std::io::Read + Send>| {
-            let (sender, mark) = (sender.clone(), mark.to_owned());
+            let (sender, mark, said) = (sender.clone(), mark.to_owned(), said.clone());
             std::thread::spawn(move || {
                 for line in BufReader::new(source).lines().map_while(Result::ok) {
+                    said.lock().unwrap().push_str(&format!("{line}\n"));
                     if let Some(url) = line.strip_prefix(&mark) {
                         let _ = sender.send(url.to_owned());
                     }
@@ -43,7 +49,7 @@ impl Shown {
         read(Box::new(err));
         let url = receiver.recv_timeout(Duration::from_secs(60)).expect("it says where it is");
         let address = url.strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
-        Shown { child, url, address }
+        Shown { child, url, address, said }
     }
 
     /// `myxtts live` on a folder.
@@ -55,6 +61,19 @@ impl Shown {
 
     fn get(&self, path: &str) -> Answer {
         call(&self.address, &local("GET", path, &[], b"")).finish()
+    }
+
+    /// What the recogniser cannot do; null where all is well, or nobody listens.
+    fn listener_error(&self) -> Value {
+        self.get("/api/runs").json()["listener"]["error"].clone()
+    }
+
+    /// As Ctrl-C does, and how long it takes to end then.
+    fn interrupt(&mut self) -> Duration {
+        let start = Instant::now();
+        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+        self.child.wait().unwrap();
+        start.elapsed()
     }
 
     fn runs(&self) -> Vec<Value> {
@@ -119,6 +138,7 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     let mut command = binary(home());
     command.args(["train", "--config", "often.yaml", "--train-data", "corpus", "--checkpoint-dir", "shown"]);
     command.args(["--steps", "1000000", "--live", "--live-port", "0", "--live-control"]);
+    command.args(["--asr-command", "sh -c 'echo the north wind and the storm' {wav}"]);
     let mut shown = Shown::start(command, "live view: ");
     assert!(shown.url.starts_with("http://127.0.0.1:") && shown.url.contains("/#token="), "{}", shown.url);
 
@@ -152,6 +172,10 @@ fn a_training_shows_itself_is_heard_and_does_what_it_is_asked() {
     browser.wait("details.events.some(event => event.kind === 'note')");
     // Spoken at every validation.
     browser.wait("!document.getElementById('sound').hidden && document.querySelectorAll('.clip').length >= 1");
+    // Each is listened to, held-out clips as well: their texts are known.
+    browser
+        .wait("[...document.querySelectorAll('.clip')].every(clip => clip.querySelector('.heard mark, .heard del'))");
+    browser.wait("chartList.some(chart => chart.title === 'Word error, %' && chart.lines.length > 0)");
     assert_eq!(browser.complaints(), json!([]), "nothing broke the policy");
     browser.script("window.confirm = () => true");
     browser.click("#stop");
@@ -266,6 +290,146 @@ fn runs_side_by_side_whatever_became_of_them() {
         "return performance.getEntriesByType('resource').filter(it => !it.name.startsWith(location.origin)).length",
     );
     assert_eq!(asked, json!(0), "nothing is asked of anybody else");
+}
+
+/// Samples of a run that another machine has left: two clips with a text, and one without.
+fn leave_samples(folder: &Path) {
+    leave_run(folder, 400, 10, 0);
+    let clip = |id: Option<&str>, text: &str| SampleClip {
+        id: id.map(str::to_owned),
+        text: text.into(),
+        language: "en".into(),
+        symbols: vec!["a".into()],
+    };
+    let clips = [clip(Some("c1"), "The cat sat on the mat."), clip(Some("c2"), ""), clip(None, "One, two, three.")];
+    let samples = SampleFolder::of(&folder.join("logs"));
+    samples.begin(&clips, None).unwrap();
+    let sound: Vec<f32> = (0..22_050).map(|n| (n as f32 * 0.05).sin() * 0.3).collect();
+    for (step, clip) in [100, 200].into_iter().flat_map(|step| (0..3).map(move |clip| (step, clip))) {
+        samples.write(clip, step, &sound, 22_050, &Alignment::default()).unwrap();
+    }
+    samples.write_recording(0, &sound, 22_050).unwrap();
+}
+
+/// Hears what a table says, by the name of the file.
+const TABLE: &str = r#"
+echo loading a model
+while read -r path; do
+    case $(basename "$path" .wav) in
+        0-recording) text="the cat sat on the mat" ;;
+        0-100) text="a hat on the mat" ;;
+        2-100) text="" ;;
+        0-200) text="the cat sat on the the mat" ;;
+        2-200) text="one 2 tree" ;;
+    esac
+    echo "$path|$text"
+done
+"#;
+
+#[test]
+fn what_was_spoken_is_listened_to_once_and_its_wrong_words_are_shown() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = runs.path().join("anna");
+    leave_samples(&run);
+    let heard = || fs::read_to_string(run.join("logs/samples/heard.jsonl")).unwrap_or_default();
+    // What an earlier try has heard, and a line that was cut when its machine went down.
+    let earlier = "{\"clip\":0,\"step\":100,\"text\":\"a hat on the mat\",\"edits\":3,\"of\":6}\n{\"clip\":2,\"st";
+    fs::write(run.join("logs/samples/heard.jsonl"), earlier).unwrap();
+    let script = runs.path().join("hear.sh");
+    let stat = runs.path().join("stat");
+    fs::write(&script, format!("cat /proc/$$/stat > {}\n{TABLE}", stat.display())).unwrap();
+    let command = format!("sh {}", script.display());
+
+    let shown = Shown::live(runs.path(), &[]);
+    assert_eq!(shown.get("/api/runs").json()["listener"], Value::Null);
+    drop(shown);
+    assert_eq!(heard(), earlier, "nobody listens unasked");
+
+    let mut shown = Shown::live(runs.path(), &["--asr-command", &command]);
+    let left = |shown: &Shown| shown.get("/api/runs").json()["listener"]["behind"].as_u64();
+    wait_until("all was heard", || heard().lines().count() == 6 && left(&shown) == Some(0));
+    assert!(heard().starts_with(earlier) && !heard().contains("\"clip\":1"), "{}", heard());
+    let priority = fs::read_to_string(&stat).unwrap();
+    assert_eq!(priority.rsplit(')').next().unwrap().split(' ').nth(17), Some("19"), "the lowest priority: {priority}");
+    let id = shown.runs()[0]["id"].as_str().unwrap().to_owned();
+    let curves = shown.get(&format!("/api/runs/{id}/curves?names=loss,word_error_percent")).json();
+    // Counted by hand: 3 of 6 and 3 of 3 are wrong; then 1 of 6 and 1 of 3, for 2 is two.
+    let wanted = json!({ "step": [100, 200], "mean": [66.6667, 22.2222] });
+    assert_eq!(curves["series"]["word_error_percent"], wanted);
+    assert_eq!(curves["series"]["loss"]["step"].as_array().unwrap().len(), 40);
+    let words = shown.get(&format!("/api/runs/{id}/heard/2/200")).json();
+    let pair = |wanted: &str, heard: &str| json!({ "wanted": wanted, "heard": heard });
+    assert_eq!(words["words"], json!([pair("one", "one"), pair("two", "two"), pair("three", "tree")]));
+    for nowhere in ["1/100", "0/300", "7/100", "0/x", "0/..%2f..%2fheard"] {
+        assert_eq!(shown.get(&format!("/api/runs/{id}/heard/{nowhere}")).status, 404, "{nowhere}");
+    }
+    assert!(shown.interrupt() < Duration::from_secs(5));
+
+    // Again: it is not listened to what was heard, and the page shows it without a recogniser as well.
+    fs::remove_file(&stat).unwrap();
+    let before = heard();
+    let again = Shown::live(runs.path(), &["--asr-command", &command]);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!((left(&again), heard(), stat.exists()), (Some(0), before, false));
+    drop(again);
+    let shown = Shown::live(runs.path(), &[]);
+    let profile = tempfile::tempdir().unwrap();
+    let Some(browser) = browser_or_skip(&profile) else { return };
+    open(&browser, &shown);
+    browser.wait("document.querySelectorAll('.clip')[2]?.querySelector('.heard mark')");
+    let told = browser.script("return document.querySelectorAll('.clip')[2].querySelector('.heard').textContent");
+    assert_eq!(told, json!("Heard: one two tree (instead of three)  · Word error 33 %"));
+    let told = browser.script("return document.querySelector('.clip .heard ins').firstChild.textContent");
+    assert_eq!(told, json!("the"));
+    assert_eq!(text(&browser, "when-error"), "Word error 22 %");
+    assert!(text(&browser, "figures").contains("Word error\n22 %"), "{}", text(&browser, "figures"));
+    browser.wait("chartList.some(chart => chart.title === 'Word error, %' && chart.lines.length === 1)");
+    browser
+        .script("const when = document.getElementById('when'); when.value = 0; when.dispatchEvent(new Event('input'))");
+    browser
+        .wait("document.querySelectorAll('.clip')[2].querySelector('.heard').textContent.startsWith('Heard: nothing')");
+    assert_eq!(text(&browser, "when-error"), "Word error 67 %");
+    assert_eq!(browser.complaints(), json!([]), "nothing broke the policy");
+}
+
+#[test]
+fn a_recogniser_that_fails_or_hangs_is_told_of_once_and_harms_nothing() {
+    let runs = tempfile::tempdir().unwrap();
+    leave_samples(&runs.path().join("anna"));
+    let heard = runs.path().join("anna/logs/samples/heard.jsonl");
+    let said = |shown: &Shown, what: &str| shown.said.lock().unwrap().matches(what).count();
+
+    let shown = Shown::live(runs.path(), &["--asr-command", "sh -c 'echo out of memory >&2; exit 3' {wav}"]);
+    wait_until("it is given up", || said(&shown, "not asked again") == 1);
+    let error = shown.listener_error();
+    assert!(error.as_str().unwrap().contains("out of memory") && said(&shown, "out of memory") == 1, "{error}");
+    assert!(!heard.exists() && shown.runs().len() == 1);
+    let profile = tempfile::tempdir().unwrap();
+    if let Some(browser) = browser_or_skip(&profile) {
+        open(&browser, &shown);
+        browser.wait("document.getElementById('listening').textContent.includes('out of memory')");
+    }
+    drop(shown);
+
+    let shown = Shown::live(runs.path(), &["--asr-timeout", "1", "--asr-command", "sleep 60"]);
+    wait_until("it is ended", || shown.listener_error().as_str().is_some_and(|it| it.contains("longer than 1 s")));
+    assert_eq!(said(&shown, "--asr-timeout"), 1);
+    drop(shown);
+
+    // Ctrl-C ends it, too, while it listens.
+    let number = runs.path().join("number");
+    let command = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; sleep 600' {{wav}}", number.display());
+    let mut shown = Shown::live(runs.path(), &["--asr-command", &command]);
+    wait_until("it listens", || number.exists());
+    assert!(shown.interrupt() < Duration::from_secs(5));
+    let process = format!("/proc/{}", fs::read_to_string(&number).unwrap().trim());
+    assert!(!Path::new(&process).exists(), "the recogniser is gone as well");
+
+    // One that fails now and then: what it could hear is written, and the others are tried once.
+    let some = "sh -c 'case $0 in *2-200*) exit 1 ;; esac; echo the cat' {wav}";
+    let shown = Shown::live(runs.path(), &["--asr-command", some]);
+    wait_until("all others were heard", || fs::read_to_string(&heard).is_ok_and(|it| it.lines().count() == 4));
+    assert!(shown.listener_error().is_null(), "all is well again: {}", shown.listener_error());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Flags of `myxtts eval`.
 
-use crate::flags::{FlowFlags, Layout, VoiceFlags};
+use crate::flags::{FlowFlags, Layout, RecogniserFlags, VoiceFlags};
 use host::dataset::Part;
 use std::path::PathBuf;
 
@@ -35,10 +35,8 @@ pub struct Args {
     /// clones, each in a folder of its own
     #[arg(long, conflicts_with = "copy")]
     pub parts: bool,
-    /// Recogniser: a program that is run for each file, `prog {wav}`, and prints what it hears; or, without `{wav}`, once,
-    /// with a path a line on standard input, and prints lines `path|text`
-    #[arg(long, value_name = "COMMAND")]
-    pub asr_command: Option<String>,
+    #[command(flatten)]
+    pub recogniser: RecogniserFlags,
     /// Recogniser of speakers: run as the other is, and prints the numbers of an embedding for each file
     #[arg(long, value_name = "COMMAND")]
     pub speaker_command: Option<String>,

@@ -1,5 +1,6 @@
 //! `myxtts live`
 
+use crate::flags::RecogniserFlags;
 use crate::{print_line, progress, say};
 use anyhow::Result;
 use host::error::hinted;
@@ -27,6 +28,8 @@ pub struct Args {
     /// File with the token that is asked for [default: the variable MYXTTS_TOKEN, or one that is made up and printed]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    recogniser: RecogniserFlags,
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
@@ -36,9 +39,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.runs.iter().all(|folder| find_runs(folder).is_empty()) {
         say("note: there is no run yet; one is shown as soon as it has logged something");
     }
+    let recogniser = args.recogniser.recogniser()?;
     let stop = progress::stop_flag(progress::exit)?;
     let token = web::token::read(args.token_file.as_deref())?;
-    let settings = LiveSettings { host: args.host, port: args.port, token };
+    let settings = LiveSettings { host: args.host, port: args.port, token, recogniser };
     let server = LiveServer::start(settings, RunTable::below(args.runs), None)?;
     // A program that starts it reads here which port it got.
     print_line(format!("listening on {}", server.url))?;

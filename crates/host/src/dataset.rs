@@ -101,6 +101,18 @@ impl TrainingData {
         }
     }
 
+    /// Texts of some held-out clips as the corpus has them, by id. Features hold tokens alone, so the corpus is read again,
+    /// unless that would hold up the run.
+    pub fn held_out_texts(&self, ids: &[&str], data: &Data) -> HashMap<String, String> {
+        let clips = [Some(&self.train), self.validation.as_ref()].into_iter().flatten();
+        let path = data.val_data.as_deref().or(data.dataset_path.as_deref());
+        let path = path.filter(|_| clips.map(|set| set.lengths().len()).sum::<usize>() <= MOST_COUNTED);
+        let read = |path| corpus::read(path, &corpus::ReadOptions::of(data).ok()?).ok();
+        let utterances = path.and_then(read).map(|corpus| corpus.utterances).unwrap_or_default();
+        let wanted = utterances.into_iter().filter(|utterance| ids.contains(&utterance.id.as_str()));
+        wanted.map(|utterance| (utterance.id, utterance.text)).collect()
+    }
+
     /// These clips in batches of another size.
     pub fn with_budget(&self, budget: Budget) -> TrainingData {
         self.with(self.train.clone(), budget)

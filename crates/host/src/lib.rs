@@ -4,8 +4,8 @@
 //! Folders depend one way, from the bottom up; `tests/layers.rs` holds them to it:
 //!
 //! ```text
-//! error rng machine catch_panic onnx → bundled → config ranks telemetry simulate storage → corpus audio → recording text → cache →
-//! loader → dataset → tools
+//! error rng machine catch_panic onnx → bundled → config ranks telemetry simulate storage → corpus audio → recording text →
+//! recogniser cache → loader → dataset → tools
 //! ```
 
 pub mod audio;
@@ -20,6 +20,7 @@ pub mod loader;
 pub mod machine;
 pub mod onnx;
 pub mod ranks;
+pub mod recogniser;
 pub mod recording;
 pub mod rng;
 pub mod run_log;

@@ -2,7 +2,7 @@
 
 use super::ClipFigures;
 use super::likeness::{Likeness, Likenesses};
-use super::words::ErrorCount;
+use host::recogniser::words::ErrorCount;
 use host::telemetry::{Spread, median};
 use serde::Serialize;
 use std::cmp::Ordering;

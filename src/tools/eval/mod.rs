@@ -8,23 +8,21 @@ mod evaluation_set;
 pub mod likeness;
 mod page;
 mod parts;
-mod recogniser;
 mod speech;
 mod warp;
-mod words;
 
 pub use compare::{ClipFigures, SpeechComparison};
 pub use evaluation::{EvaluatedClip, Evaluation, Transcript, Transcripts};
 pub use evaluation_set::{Case, EvaluationOptions, EvaluationSet};
 pub use page::{Column, Sentence, page};
 pub use parts::{EvaluatedPart, EvaluationPart, table as parts_table};
-pub use recogniser::Recogniser;
 pub use speech::{EvaluationFolder, SpeechMode, SpeechSettings, SpokenCase, timed};
 
 use crate::synth::Synthesizer;
 use anyhow::{Context, Result};
 use host::audio;
 use host::corpus::Utterance;
+use host::recogniser::{Recogniser, words};
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -113,7 +111,7 @@ pub fn listen(
     stop: &AtomicBool,
 ) -> Result<Option<()>> {
     let paths = heard_files(clips);
-    let Some(heard) = recogniser.hear(&paths, progress, stop)? else { return Ok(None) };
+    let Some(heard) = recogniser.hear(&paths, progress, &|| stop.load(Ordering::Relaxed))? else { return Ok(None) };
     let heard: HashMap<PathBuf, String> = paths.into_iter().zip(heard).collect();
     for clip in clips {
         let language = clip.language.as_deref().unwrap_or(language);

@@ -1,5 +1,7 @@
 //! Flags of a training that shows itself in the browser.
 
+use super::RecogniserFlags;
+use host::error::hinted;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use web::live::LiveSettings;
@@ -21,15 +23,21 @@ pub struct LiveFlags {
     /// File with that token [default: the variable MYXTTS_TOKEN, or one that is made up and printed]
     #[arg(long, value_name = "FILE", requires = "live", help_heading = "Live view")]
     pub live_token_file: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Live view")]
+    pub recogniser: RecogniserFlags,
 }
 
 impl LiveFlags {
     /// Where to show the run; nowhere unless it was asked for.
     pub fn settings(&self) -> anyhow::Result<Option<LiveSettings>> {
+        let recogniser = self.recogniser.recogniser()?;
         if !self.live {
-            return Ok(None);
+            let hint =
+                "add --live, or `myxtts live DIR --asr-command …` beside the run or later, here or on another machine";
+            let fact = "--asr-command listens for the live view, which this run does not show";
+            return if recogniser.is_some() { Err(hinted(fact, hint)) } else { Ok(None) };
         }
         let token = web::token::read(self.live_token_file.as_deref())?;
-        Ok(Some(LiveSettings { host: self.live_host, port: self.live_port, token }))
+        Ok(Some(LiveSettings { host: self.live_host, port: self.live_port, token, recogniser }))
     }
 }

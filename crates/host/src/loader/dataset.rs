@@ -269,6 +269,12 @@ impl Dataset {
         (self.cache.source(piece.clip as usize).0, self.segment(&piece))
     }
 
+    /// Whether a piece is the whole of its clip.
+    pub fn is_whole(&self, piece: usize) -> bool {
+        let clip = self.clips[piece] as usize;
+        self.lengths.own(piece).tokens == self.cache.length(clip).tokens
+    }
+
     fn segment(&self, piece: &Piece) -> ClipSegment {
         self.cache.segment(piece.clip as usize, piece.frames.clone(), piece.tokens.clone())
     }

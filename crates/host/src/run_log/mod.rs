@@ -7,6 +7,7 @@
 //!      samples/clips.json          sentences and held-out clips that are spoken at every validation
 //!              0/recording.flac    as it was recorded
 //!                step-00000100.flac, .json    as the voice spoke it after 100 steps; frames of each token
+//!              heard.jsonl         what a recogniser heard in them, where one has listened
 //! ```
 //!
 //! Only `metrics.jsonl` must be there. Everything is read as it is found: a line that was cut, a file of another program or
@@ -16,6 +17,7 @@ mod events;
 mod facts;
 mod figures;
 mod find;
+mod heard;
 mod metrics;
 mod samples;
 mod series;
@@ -23,6 +25,7 @@ mod series;
 pub use events::{Event, EventKind, EventLog};
 pub use facts::{CorpusFacts, PipelineFacts, ProcessFacts, RunFile};
 pub use find::{CheckpointName, RunFolder, RunState, find_runs};
+pub use heard::{Heard, HeardFile, Sound, unheard, word_error_percent};
 pub use metrics::{Curves, MetricsReader, RangeCurves, RangeQuery};
 pub use samples::{Alignment, SampleClip, SampleFolder};
 pub use series::Series;

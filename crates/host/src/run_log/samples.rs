@@ -1,5 +1,6 @@
 //! What a voice said at every validation: the same sentences and held-out clips each time, so that one hears it learn.
 
+use super::heard::HeardFile;
 use crate::audio::{AudioFormat, Encoder};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -18,11 +19,18 @@ const MOST_STEPS: usize = 64;
 pub struct SampleClip {
     /// Id in the corpus; of a sentence, none.
     pub id: Option<String>,
-    /// The sentence; of a clip, its text where letters are its tokens.
+    /// What is to be said; empty where the run knows its symbols alone.
     pub text: String,
     pub language: String,
     /// Symbols that it is spoken by.
     pub symbols: Vec<String>,
+}
+
+impl SampleClip {
+    /// Whether the same is spoken; the corpus may have another spelling of it by now.
+    fn is_spoken_like(&self, other: &SampleClip) -> bool {
+        (&self.id, &self.language, &self.symbols) == (&other.id, &other.language, &other.symbols)
+    }
 }
 
 /// How text and sound belong together.
@@ -45,11 +53,14 @@ impl SampleFolder {
 
     /// Begins with these clips. What is there of other ones goes, and what an earlier try spoke behind `resume_from`.
     pub fn begin(&self, clips: &[SampleClip], resume_from: Option<u64>) -> io::Result<()> {
-        if resume_from.is_none() || self.clips() != clips {
+        let known = self.clips();
+        let is_same = known.len() == clips.len() && known.iter().zip(clips).all(|(a, b)| a.is_spoken_like(b));
+        if resume_from.is_none() || !is_same {
             let gone = fs::remove_dir_all(&self.0);
             gone.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         }
         fs::create_dir_all(&self.0)?;
+        resume_from.map_or(Ok(()), |last| HeardFile::of_samples(&self.0).keep_until(last))?;
         for step in self.steps().into_iter().filter(|step| resume_from.is_some_and(|last| *step > last)) {
             self.remove(step, clips.len())?;
         }
@@ -146,7 +157,8 @@ mod tests {
     use super::*;
 
     fn clips(count: usize) -> Vec<SampleClip> {
-        (0..count).map(|clip| SampleClip { text: format!("text {clip}"), ..SampleClip::default() }).collect()
+        let symbols = |clip: usize| vec![format!("symbol {clip}")];
+        (0..count).map(|clip| SampleClip { symbols: symbols(clip), ..SampleClip::default() }).collect()
     }
 
     #[test]

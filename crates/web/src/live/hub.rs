@@ -45,6 +45,11 @@ impl Hub {
         self.requests.is_some()
     }
 
+    /// Whether the run was told to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Shows something to whoever looks. Never waits for them.
     pub fn publish(&self, kind: &'static str, value: &impl Serialize) {
         let Ok(json) = serde_json::to_string(value) else { return };

@@ -1,7 +1,7 @@
 // ---- what is known ----
 
 const POLL_MS = 2000;
-let runs = [], chosen = null, overlaid = new Set(), details = null, streams = false, controls = false;
+let runs = [], chosen = null, overlaid = new Set(), details = null, streams = false, controls = false, listener = null;
 const curves = new Map();   // by run: { bytes, range, series }
 const sounds = new Map();   // by address: a decoded recording
 let pulse = null, chartList = [], extraFigures = [], soundIndex = null;
@@ -41,6 +41,7 @@ async function refresh() {
   runs = answer.runs;
   streams = answer.streams;
   controls = answer.controls && Boolean(token);
+  listener = answer.listener;
   $("locked").hidden = $("error").hidden = true;
   $("empty").hidden = runs.length > 0;
   if (!runs.some(run => run.id === chosen)) {
@@ -50,6 +51,7 @@ async function refresh() {
   if (!streams) { $("link").className = "on"; $("link").textContent = t("files are read"); }
   drawRuns();
   await look();
+  drawListening();
   document.body.dataset.state = runs.length ? "shown" : "empty";
 }
 
@@ -206,6 +208,7 @@ function drawNow() {
     ["Time left", eta === undefined ? undefined : clock(eta), ""],
     ["Loss", latest("loss") === undefined ? undefined : figure(latest("loss")), ""],
     ["Held-out loss", latest("validation/loss") === undefined ? undefined : figure(latest("validation/loss")), ""],
+    ["Word error", latest("word_error_percent") === undefined ? undefined : percent(latest("word_error_percent") / 100), latest("word_error_percent") === undefined ? "" : t("at step") + " " + count(details.latest.word_error_percent[0])],
     ["Speech a second", speech === undefined ? undefined : figure(speech) + " s", could === undefined ? "" : percent(could) + " " + t("of what it could do")],
     ["Step time", stepMs === undefined ? undefined : figure(stepMs) + " ms", "± " + percent(latest("step_cv") ?? 0)],
     ["Learning rate", latest("learning_rate") === undefined ? undefined : latest("learning_rate").toExponential(1), ""],
@@ -361,7 +364,7 @@ function groups() {
   const names = details.names, have = list => list.filter(name => names.includes(name));
   const parts = lossParts().flatMap(name => [name, "validation/" + name]);
   const wanted = [
-    [t("Loss"), have(["loss", "validation/loss"])], [t("Loss parts"), have(parts)], [t("Learning rate"), have(["learning_rate"])],
+    [t("Loss"), have(["loss", "validation/loss"])], [t("Loss parts"), have(parts)], [t("Word error") + ", %", have(["word_error_percent"])], [t("Learning rate"), have(["learning_rate"])],
     [t("Step time") + ", ms", have(["step_ms", "step_ms_p99", "stage/compute_ms"])], [t("Step-time variation (CV)"), have(["step_cv"])],
     [t("Gradient norm"), names.filter(name => name.endsWith("gradient_norm"))],
     [t("Data readiness"), have(["data_readiness"])], [t("Speech a second"), have(["audio_seconds_per_second"])],
@@ -473,8 +476,9 @@ function player(name, more) {
   const canvas = el("canvas", { role: "img", "aria-label": t(name) + ": mel" }), over = el("canvas", { "aria-hidden": "true", class: "over" }), head = el("div", { class: "at" });
   Object.assign(over.style, { position: "absolute", inset: "0", background: "transparent" });
   const button = el("button", { type: "button", "aria-pressed": "false", text: "▶ " + t(name) });
-  const root = el("div", { class: "player" }, el("div", { class: "row" }, button, ...more), el("div", { class: "heads" }, canvas, over, head));
-  return { root, canvas, over, head, button };
+  const words = el("p", { class: "heard", dir: "auto" });
+  const root = el("div", { class: "player" }, el("div", { class: "row" }, button, ...more), el("div", { class: "heads" }, canvas, over, head), words);
+  return { root, canvas, over, head, button, words };
 }
 
 function clipBox(clip, at) {
@@ -504,6 +508,7 @@ async function showSound() {
   const step = details.sample_steps[soundIndex], run = chosen;
   $("when-shown").textContent = count(step);
   $("when").setAttribute("aria-valuetext", t("After step") + " " + step);
+  showHeard(step, run).catch(fail);
   await Promise.all([...$("clips").children].map(async (box, at) => {
     if (box.shown === run + " " + step) return;
     const [buffer, facts] = await Promise.all([decoded(address(at, step)), getJson(`/api/runs/${run}/clip/${at}/${step}`)]);
@@ -519,6 +524,40 @@ async function showSound() {
     }
     info.textContent = told;
   })).catch(fail);
+}
+
+/** What a recogniser made of the clips after a step, and of their recordings. */
+async function showHeard(step, run) {
+  const now = details.heard.filter(([at]) => at === step), sum = place => now.reduce((sum, line) => sum + line[place], 0);
+  $("when-error").textContent = now.length ? t("Word error") + " " + percent(sum(2) / Math.max(1, sum(3))) : "";
+  await Promise.all([...$("clips").children].flatMap((box, clip) => [["spoken", step], ["recorded", null]].map(async ([which, when]) => {
+    const place = box.parts[which]?.words, line = details.heard.find(line => line[0] === when && line[1] === clip), key = line ? [run, ...line].join() : "";
+    if (!place || (place.dataset.key ?? "") === key) return;
+    const heard = line ? await getJson(`/api/runs/${run}/heard/${clip}/${when ?? "recording"}`) : null;
+    if (run !== chosen || step !== details.sample_steps[soundIndex]) return;
+    place.dataset.key = key;
+    place.replaceChildren(...(heard ? heardWords(heard) : []));
+  })));
+}
+
+/** The words that were heard; wrong ones stand out, and are read out with what was to be said. */
+function heardWords({ words, edits, of }) {
+  const told = text => el("span", { class: "unseen", text: " (" + text + ") " });
+  const shown = words.flatMap(({ wanted, heard }) => [" ", wanted === heard ? heard
+    : wanted === null ? el("ins", { title: t("put in") }, heard, told(t("put in")))
+    : heard === null ? el("del", { title: t("left out") }, wanted, told(t("left out")))
+    : el("mark", { title: t("instead of") + " " + wanted }, heard, told(t("instead of") + " " + wanted))]);
+  const none = words.every(({ heard }) => heard === null) ? " " + t("nothing") : "";
+  return [el("span", { class: "hint", text: t("Heard") + ":" + none }), el("bdi", { dir: "auto" }, ...shown), el("span", { class: "hint", text: " · " + t("Word error") + " " + percent(edits / Math.max(1, of)) })];
+}
+
+/** Whether somebody listens, and how that goes. */
+function drawListening() {
+  const { behind, error } = listener ?? {}, has = details?.heard.length > 0;
+  const text = error ?? (behind ? t("Sounds still to be listened to") + ": " + count(behind) : listener || has ? "" : t("Word error is shown here where a recogniser has listened: myxtts live DIR --asr-command 'program {wav}', or the same flag of train --live."));
+  $("listening").hidden = !text;
+  $("listening").className = error ? "hint bad" : "hint";
+  if ($("listening").textContent !== text) $("listening").textContent = text;
 }
 
 /** Spectrogram, with the bounds of its tokens and its pitch over it. */

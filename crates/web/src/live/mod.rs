@@ -2,6 +2,7 @@
 //! shows itself adds through its [`Hub`] what is too fast for files. Nobody who looks is ever waited for.
 
 mod hub;
+mod listener;
 mod query;
 mod routes;
 mod runs;
@@ -19,6 +20,9 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use host::error::WithHint;
+use host::recogniser::Recogniser;
+use host::run_log::unheard;
+use listener::Listener;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,15 +44,18 @@ pub struct LiveSettings {
     pub port: Option<u16>,
     /// Asked for by every request beyond this machine, and by every wish to change something.
     pub token: Option<String>,
+    /// Listens to what runs have spoken.
+    pub recogniser: Option<Recogniser>,
 }
 
-/// A server on a thread of its own, until it is dropped.
+/// A server on a thread of its own, and a listener on another, until it is dropped.
 pub struct LiveServer {
     pub address: SocketAddr,
     /// What to open in a browser, the token included where one is needed.
     pub url: String,
+    app: Arc<AppState>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct AppState {
@@ -57,6 +64,8 @@ struct AppState {
     token: Option<blake3::Hash>,
     /// Reading needs the token too.
     is_guarded: bool,
+    /// Where there is a recogniser.
+    listener: Option<Listener>,
     /// Files are read, and pitch is followed, by this many at a time.
     readers: Semaphore,
 }
@@ -76,23 +85,41 @@ impl LiveServer {
             _ => format!("http://{address}/"),
         };
         let token = token.map(|token| blake3::hash(token.as_bytes()));
-        let app = Arc::new(AppState { runs, hub, token, is_guarded, readers: Semaphore::new(2) });
+        let hears = settings.recogniser.is_some().then(Listener::default);
+        let app = Arc::new(AppState { runs, hub, token, is_guarded, listener: hears, readers: Semaphore::new(2) });
         let stop = Arc::new(AtomicBool::new(false));
-        let stopping = stop.clone();
+        let (stopping, routes) = (stop.clone(), router(app.clone()));
         let serve = move || {
             let stop = || stopping.load(Ordering::Relaxed);
-            runtime.block_on(listen::serve(listener, router(app), stop, || (), DRAIN));
+            runtime.block_on(listen::serve(listener, routes, stop, || (), DRAIN));
             runtime.shutdown_timeout(DRAIN);
         };
-        let thread = thread::Builder::new().name("live".into()).spawn(serve)?;
-        Ok(LiveServer { address, url, stop, thread: Some(thread) })
+        let mut server = LiveServer { address, url, app, stop, threads: Vec::new() };
+        server.threads.push(thread::Builder::new().name("live".into()).spawn(serve)?);
+        if let Some(recogniser) = settings.recogniser {
+            let (app, stop) = (server.app.clone(), server.stop.clone());
+            let hear = move || {
+                let is_stopped =
+                    || stop.load(Ordering::Relaxed) || app.hub.as_ref().is_some_and(|hub| hub.is_stopping());
+                let listener = app.listener.as_ref().expect("made with a recogniser");
+                listener.run(recogniser, &app.runs, &is_stopped);
+            };
+            server.threads.push(thread::Builder::new().name("listener".into()).spawn(hear)?);
+        }
+        Ok(server)
+    }
+
+    /// Sounds that the recogniser has not come to yet; none where there is no recogniser.
+    pub fn unheard(&self) -> usize {
+        let runs = self.app.listener.as_ref().map(|_| self.app.runs.all()).unwrap_or_default();
+        runs.iter().map(|run| unheard(&run.folder.log_dir).len()).sum()
     }
 }
 
 impl Drop for LiveServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -121,6 +148,7 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/api/runs/{id}/curves", get(routes::curves))
         .route("/api/runs/{id}/sound/{clip}/{step}", get(routes::sound))
         .route("/api/runs/{id}/clip/{clip}/{step}", get(routes::clip))
+        .route("/api/runs/{id}/heard/{clip}/{step}", get(routes::heard))
         .route("/api/stream", get(routes::stream))
         .route("/api/control", post(routes::control))
         .layer(from_fn_with_state(app.clone(), guard));

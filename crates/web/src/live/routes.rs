@@ -1,5 +1,6 @@
 //! What the page asks for.
 
+use super::listener::Listener;
 use super::query::value;
 use super::runs::ShownRun;
 use super::{AppState, not_found, stream};
@@ -11,7 +12,8 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use host::audio;
-use host::run_log::{RangeCurves, RangeQuery, SampleFolder};
+use host::recogniser::words;
+use host::run_log::{Curves, HeardFile, RangeCurves, RangeQuery, SampleFolder, Series};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
@@ -25,6 +27,9 @@ const PATIENCE: Duration = Duration::from_millis(600);
 const PITCH_S: f64 = 0.01;
 const MOST_NOTE_CHARACTERS: usize = 500;
 const MOST_BODY_BYTES: usize = 8 << 10;
+
+/// Figure that is no line of `metrics.jsonl`, but follows from what was heard.
+const WORD_ERROR: &str = "word_error_percent";
 
 type Answer = Result<Response, ApiError>;
 
@@ -44,16 +49,20 @@ pub async fn page() -> impl IntoResponse {
 pub async fn list(State(app): State<Arc<AppState>>) -> Answer {
     let (controls, streams) = (app.hub.as_ref().is_some_and(|hub| hub.controls()), app.hub.is_some());
     let runs = read(&app, |app| Ok(app.runs.all().iter().map(|run| run.summary()).collect::<Vec<Value>>())).await?;
-    Ok(json_response(&json!({ "runs": runs, "streams": streams, "controls": controls })))
+    let listener = app.listener.as_ref().map(Listener::state);
+    Ok(json_response(&json!({ "runs": runs, "streams": streams, "controls": controls, "listener": listener })))
 }
 
 pub async fn show(State(app): State<Arc<AppState>>, Path(id): Path<String>) -> Answer {
     of_run(&app, id, |run| {
         let mut reader = run.reader.lock().unwrap_or_else(PoisonError::into_inner);
         reader.advance(PATIENCE).map_err(unreadable)?;
-        let latest = json!(reader.latest());
-        let names = reader.names().to_vec();
+        let (mut latest, mut names) = (json!(reader.latest()), reader.names().to_vec());
         drop(reader);
+        if let Some(last) = run.word_error(None).last() {
+            latest[WORD_ERROR] = json!(last);
+            names.push(WORD_ERROR.into());
+        }
         Ok(json_response(&run.details(latest, names)))
     })
     .await
@@ -68,12 +77,18 @@ pub async fn curves(State(app): State<Arc<AppState>>, Path(id): Path<String>, Ra
         let names: Vec<&str> = names.split(',').collect();
         let mut reader = run.reader.lock().unwrap_or_else(PoisonError::into_inner);
         reader.advance(PATIENCE).map_err(unreadable)?;
-        let Some(range) = range else { return Ok(json_response(&reader.curves(&names))) };
+        let heard = names.contains(&WORD_ERROR).then(|| run.word_error(range)).filter(|series| !series.is_empty());
+        let Some(range) = range else { return Ok(answered(reader.curves(&names), &heard)) };
         let part = reader.part(range);
         drop(reader);
-        Ok(json_response(&RangeCurves::read(part, range).map_err(unreadable)?.curves(&names)))
+        Ok(answered(RangeCurves::read(part, range).map_err(unreadable)?.curves(&names), &heard))
     })
     .await
+}
+
+fn answered<'a>(mut curves: Curves<'a>, heard: &'a Option<Series>) -> Response {
+    curves.series.extend(heard.iter().map(|series| (WORD_ERROR, series)));
+    json_response(&curves)
 }
 
 pub async fn sound(State(app): State<Arc<AppState>>, Path((id, clip, step)): Path<(String, usize, String)>) -> Answer {
@@ -103,6 +118,23 @@ pub async fn clip(State(app): State<Arc<AppState>>, Path((id, clip, step)): Path
         let recorded = pitch(&samples.recording(clip));
         let pitch = json!({ "seconds": PITCH_S, "spoken": spoken, "recorded": recorded });
         Ok(json_response(&json!({ "alignment": samples.alignment(clip, step), "pitch": pitch })))
+    })
+    .await
+}
+
+/// What was heard in a clip, word by word beside what was to be said.
+pub async fn heard(State(app): State<Arc<AppState>>, Path((id, clip, step)): Path<(String, usize, String)>) -> Answer {
+    of_run(&app, id, move |run| {
+        let step = match step.as_str() {
+            "recording" => None,
+            step => Some(step.parse().map_err(|_| not_found("no such step"))?),
+        };
+        let log_dir = &run.folder.log_dir;
+        let heard = HeardFile::of(log_dir).read().into_iter().find(|line| (line.clip, line.step) == (clip, step));
+        let wanted = SampleFolder::of(log_dir).clips().into_iter().nth(clip);
+        let (heard, wanted) = heard.zip(wanted).ok_or_else(|| not_found("nobody has listened to it yet"))?;
+        let words = words::align_texts(&wanted.text, &heard.text, &wanted.language);
+        Ok(json_response(&json!({ "words": words, "edits": heard.edits, "of": heard.of })))
     })
     .await
 }

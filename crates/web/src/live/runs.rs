@@ -1,6 +1,9 @@
 //! The runs that are shown. A number in an address is looked up in this table and goes nowhere else: no path is made of it.
 
-use host::run_log::{EventLog, MetricsReader, RunFile, RunFolder, RunState, SampleFolder, find_runs};
+use host::run_log::{
+    EventLog, HeardFile, MetricsReader, RangeQuery, RunFile, RunFolder, RunState, SampleFolder, Series, find_runs,
+    word_error_percent,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -107,8 +110,14 @@ impl ShownRun {
             "loss": last.get("loss"),
             "held_out": last.get("validation/loss"),
             "written": written,
-            "bytes": bytes,
+            "bytes": bytes + HeardFile::of(&self.folder.log_dir).bytes(),
         })
+    }
+
+    /// Word error over the steps, where somebody has listened.
+    pub fn word_error(&self, range: Option<RangeQuery>) -> Series {
+        let log_dir = &self.folder.log_dir;
+        word_error_percent(&HeardFile::of(log_dir).read(), &SampleFolder::of(log_dir).clips(), range)
     }
 
     /// All that is said about the run besides its curves.
@@ -126,6 +135,8 @@ impl ShownRun {
                 shown
             })
             .collect();
+        let heard = HeardFile::of(log_dir).read();
+        let heard: Vec<_> = heard.iter().map(|line| (line.step, line.clip, line.edits, line.of)).collect();
         let state: RunState = self.folder.state(facts.as_ref(), &events);
         json!({
             "id": self.id,
@@ -139,6 +150,7 @@ impl ShownRun {
             "checkpoints": self.folder.checkpoints(),
             "clips": clips,
             "sample_steps": samples.steps(),
+            "heard": heard,
         })
     }
 }

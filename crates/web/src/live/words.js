@@ -12,6 +12,8 @@ const PERSIAN = {
   "Curves": "نمودارها", "Smoothing": "هموارسازی", "Log scale": "مقیاس لگاریتمی", "All steps": "همهٔ گام‌ها", "Add": "افزودن", "Remove": "حذف", "chart": "نمودار", "nothing yet": "هنوز هیچ",
   "Drag over a curve to look closer, double-click to see all. With the keyboard: arrows read values, + and − zoom, 0 shows all.": "برای دیدن جزئیات روی نمودار بکشید و برای دیدن همه دوبار کلیک کنید. با صفحه‌کلید: پیکان‌ها مقدارها را می‌خوانند، + و − بزرگ‌نمایی می‌کنند و 0 همه را نشان می‌دهد.",
   "Sound": "صدا", "The same words at every validation: hear it learn.": "همان کلمات در هر اعتبارسنجی: یادگیری‌اش را بشنوید.", "After step": "پس از گام", "Play the first through all steps": "پخش نخستین جمله در همهٔ گام‌ها",
+  "Word error": "خطای واژه", "Heard": "شنیده شد", "instead of": "به‌جای", "left out": "جا افتاد", "put in": "افزوده شد", "Sounds still to be listened to": "صداهایی که هنوز شنیده نشده‌اند",
+  "Word error is shown here where a recogniser has listened: myxtts live DIR --asr-command 'program {wav}', or the same flag of train --live.": "خطای واژه جایی نشان داده می‌شود که برنامه‌ای برای بازشناسی گفتار گوش داده باشد: ‎myxtts live DIR --asr-command 'program {wav}'‎ یا همین گزینه برای ‎train --live‎.",
   "Corpus": "پیکره", "What happened": "رویدادها",
   "running": "در حال اجرا", "ended": "پایان یافت", "stopped": "متوقف شد", "failed": "خطا داد", "killed": "کشته شد", "silent": "بی‌خبر",
   "epoch": "دور", "Epoch": "دور", "Time left": "زمان مانده", "Held-out loss": "خطای کنارگذاشته", "Speech a second": "گفتار در ثانیه", "of what it could do": "از توانش", "Readiness": "آمادگی",
