@@ -4,7 +4,7 @@ use super::bucket::{self, Bucket};
 use super::digest::Digest;
 use super::entries::Entries;
 use super::features::{Extracted, FeatureExtractor};
-use super::folder::{self, Folder};
+use super::folder::{self, Folder, KnownClips};
 use super::identity::{Identity, language_of, text_key};
 use super::local_store;
 use super::make::{BuiltClip, ClipBuilder};
@@ -90,22 +90,7 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let start = Instant::now();
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
-    let find = |index: usize| {
-        let utterance = job.utterances.get(index);
-        let text = text_key(&fingerprint, utterance.text, language_of(&utterance, job.language));
-        memory.entry((&utterance.audio, &utterance.audio.name(&job.base)), &text, &folder.places)
-    };
-    let (mut entries, mut missing) = (Entries::new(job.utterances.len()), vec![]);
-    for start in (0..job.utterances.len()).step_by(table::PIECE_ROWS) {
-        let some = start..(start + table::PIECE_ROWS).min(job.utterances.len());
-        let found: Vec<Option<TableEntry>> = some.clone().into_par_iter().map(find).collect();
-        for (index, entry) in some.zip(found) {
-            match entry {
-                Some(entry) => entries.set(index, &entry),
-                None => missing.push(index as u32),
-            }
-        }
-    }
+    let (entries, missing) = look_up(job, &memory, folder, &fingerprint);
     let mut output = BuildOutput::new(job, entries, missing.len(), folder.shards.len());
     let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
     let mut source = ClipBuilder {
@@ -127,6 +112,27 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let saved = save(job, folder, &entries, &fingerprint);
     let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
     made.and(saved).map(|()| BuildCounts { work, ..counts })
+}
+
+/// Entries of all that is there, and the indices of what is missing.
+fn look_up(job: &BuildJob, memory: &KnownClips, folder: &Folder, fingerprint: &str) -> (Entries, Vec<u32>) {
+    let find = |index: usize| {
+        let utterance = job.utterances.get(index);
+        let text = text_key(fingerprint, utterance.text, language_of(&utterance, job.language));
+        memory.entry((&utterance.audio, &utterance.audio.name(&job.base)), &text, &folder.places)
+    };
+    let (mut entries, mut missing) = (Entries::new(job.utterances.len()), vec![]);
+    for start in (0..job.utterances.len()).step_by(table::PIECE_ROWS) {
+        let some = start..(start + table::PIECE_ROWS).min(job.utterances.len());
+        let found: Vec<Option<TableEntry>> = some.clone().into_par_iter().map(find).collect();
+        for (index, entry) in some.zip(found) {
+            match entry {
+                Some(entry) => entries.set(index, &entry),
+                None => missing.push(index as u32),
+            }
+        }
+    }
+    (entries, missing)
 }
 
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.

@@ -172,3 +172,30 @@ impl fmt::Debug for Utterances {
         f.debug_list().entries(self.iter()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+
+    #[test]
+    fn utterances_come_out_as_they_went_in() {
+        let utterance = |number: usize| Utterance {
+            id: format!("clip {number}"),
+            // No text, as names of files may be.
+            audio: PathBuf::from(OsString::from_vec(vec![b'/', 0xff, b'a' + number as u8])).into(),
+            text: "größer ".repeat(100 * number),
+            speaker: ["", "anna"][number % 2].into(),
+            language: (number % 3 == 0).then(|| "pt-br".into()),
+        };
+        let given: Vec<Utterance> = (0..9).map(utterance).collect();
+        let kept: Utterances = given.iter().map(Utterance::borrowed).collect();
+        let back = |rows: Rows| rows.iter().map(UtteranceRef::into_owned).collect::<Vec<_>>();
+        assert_eq!((kept.len(), back(kept.rows(0..9))), (9, given.clone()));
+        let some = kept.rows(3..7);
+        assert_eq!((back(some), some.get(1).id), (given[3..7].to_vec(), "clip 4"));
+        assert!(kept == given.into_iter().collect() && kept.rows(9..9).is_empty());
+    }
+}
