@@ -10,7 +10,7 @@ use anyhow::Result;
 use cli::diagnose::Args;
 use cli::finish;
 use host::config::{Config, Overrides, devices};
-use host::corpus::{self, Utterance};
+use host::corpus::{self, UtteranceRef};
 use host::simulate::Delays;
 use host::tools::report::{Finding, FindingsReport, Section};
 use serde_json::json;
@@ -99,7 +99,7 @@ fn is_same(a: &str, b: &str) -> bool {
 fn disk_speed(config: &Config) -> Result<Option<DiskSpeed>> {
     let Some(path) = &config.data.dataset_path else { return Ok(None) };
     let corpus = corpus::read(path, &corpus::ReadOptions::of(&config.data)?)?;
-    let file = |utterance: &Utterance| utterance.audio.file().map(Path::to_owned);
+    let file = |utterance: UtteranceRef| utterance.audio.file().map(Path::to_owned);
     let recordings: Vec<PathBuf> = corpus.utterances.iter().filter_map(file).collect();
     Ok(diagnose::look_at_disk(&recordings))
 }

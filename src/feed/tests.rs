@@ -43,7 +43,8 @@ fn dataset() -> (tempfile::TempDir, Arc<Dataset>) {
     (config.data.trim_silence, config.data.normalize_audio) = (false, false);
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let (cache, _) = cache::open(&utterances, &tokenizer, &config, &|_| (), &stop, &Hook::NONE).unwrap();
+    let (cache, _) =
+        cache::open(&utterances.into_iter().collect(), &tokenizer, &config, &|_| (), &stop, &Hook::NONE).unwrap();
     let limits =
         ClipLimits { max_frames: 100, max_characters: 9, long_clips: LongClips::Refuse, speed: 0.0, shuffle_shards: 1 };
     let (dataset, _) = Dataset::new(cache, &tokenizer, &limits).unwrap();

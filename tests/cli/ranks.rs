@@ -1,6 +1,7 @@
 //! Several ranks, as real processes on this machine: the same numbers as one, and one's end is the end of all.
 
 use super::*;
+use std::collections::BTreeSet;
 use std::process::Child;
 
 /// Seconds; what ranks are given to notice that one is gone.
@@ -9,13 +10,17 @@ const TIMEOUT_S: u64 = 10;
 impl Bench {
     /// One of two ranks, as torchrun would start it without serving the store.
     fn rank(&self, rank: usize, port: u16, corpus: &str, more: &[&str]) -> Child {
+        started(self.rank_command(rank, port, corpus, more))
+    }
+
+    fn rank_command(&self, rank: usize, port: u16, corpus: &str, more: &[&str]) -> Command {
         let mut args = self.train("run", more);
         args[4] = corpus.into();
         let mut command = self.command(&args.iter().map(String::as_str).collect::<Vec<_>>());
         command.args(["--rank-timeout", &TIMEOUT_S.to_string()]);
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
         command.env("WORLD_SIZE", "2").env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        command
     }
 
     fn ranks(&self, corpora: [&str; 2], more: &[&str]) -> [Child; 2] {
@@ -36,6 +41,20 @@ impl Bench {
     fn position(&self, run: &str) -> serde_json::Value {
         newest_state(&self.path(run))["position"].clone()
     }
+}
+
+fn started(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The same command on a machine of another name: in a namespace that has one of its own.
+fn on_machine(name: &str, command: &Command) -> Command {
+    let mut there = Command::new("unshare");
+    there.args(["--user", "--map-root-user", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", name]);
+    there.arg(command.get_program()).args(command.get_args());
+    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.get_current_dir().into_iter().for_each(|dir| _ = there.current_dir(dir));
+    there
 }
 
 fn free_port() -> u16 {
@@ -167,6 +186,52 @@ fn the_launcher_saves_once_and_leaves_nobody_behind() {
     assert_eq!(stderr(&output).matches("stopping where nothing is lost").count(), 1, "{}", stderr(&output));
     let next = newest_state(&bench.path("run"))["step"].as_u64().unwrap() + 1;
     bench.train_ok("run", &["--ranks", "2", "--steps", &next.to_string(), "--resume"]);
+}
+
+/// In a third of an epoch no shard is fetched by both machines; of one machine, both ranks would fetch nearly the same. A run
+/// that is resumed begins with the weights of rank 0 on both: that it ends as one that was never stopped shows that both had
+/// the same.
+#[test]
+fn machines_fetch_shards_of_their_own() {
+    if !on_machine("a", &Command::new("true")).status().is_ok_and(|status| status.success()) {
+        return host::skipped("no namespaces with names of their own");
+    }
+    let bench = Bench::new();
+    bench.ok(&["sample-corpus", "corpus", "--clips", "160", "--voice", "formant"]);
+    let config = CONFIG.replace("val_split: 0.1", "val_split: 0.1, shard_size: 50KB, shuffle_shards: 2");
+    fs::write(bench.path("config.yaml"), config.replace("save_step: 4", "save_step: 2")).unwrap();
+    let bucket = format!("file://{}", bench.path("bucket").display());
+    let features = |near: &'static str| ["--cache-dir", &bucket, "--local-cache", near];
+    bench.ok(&[&["prepare", "corpus", "--config", "config.yaml"], &features("maker")[..]].concat());
+    let train = |near: [&'static str; 2], more: &[&str]| {
+        let port = free_port();
+        let ranks = [0, 1].map(|rank| {
+            let more = [more, &features(near[rank])].concat();
+            started(on_machine(near[rank], &bench.rank_command(rank, port, "corpus", &more)))
+        });
+        for (said, code) in ranks.map(|rank| ended(rank, Duration::from_secs(120))) {
+            assert_eq!(code, Some(0), "{said}");
+        }
+    };
+    train(["a", "b"], &["--steps", "4"]);
+    let [all, a, b] = ["bucket", "a", "b"].map(|folder| shards(&bench.path(folder)));
+    let counts = [&all, &a, &b].map(BTreeSet::len);
+    assert!(counts[0] > 100 && counts[1] > 10 && counts[2] > 10 && a.is_disjoint(&b), "{counts:?}");
+    let straight = bench.weights("run/step-00000004");
+    fs::remove_dir_all(bench.path("run")).unwrap();
+    train(["c", "d"], &["--steps", "2"]);
+    train(["c", "d"], &["--steps", "4", "--resume"]);
+    assert!(bench.weights("run/step-00000004") == straight);
+}
+
+/// Names of shards below a folder.
+fn shards(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    let names = |path: PathBuf| match path.is_dir() {
+        true => shards(&path),
+        false => path.file_name().map(|name| name.to_string_lossy().into_owned()).into_iter().collect(),
+    };
+    entries.flat_map(names).filter(|name| name.starts_with("shard-")).collect()
 }
 
 #[test]

@@ -17,8 +17,10 @@ use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 const RECORDINGS: usize = 1000;
 const RATE_HZ: u32 = 16_000;
@@ -72,9 +74,10 @@ fn open(dir: &Path) -> Result<()> {
         // The sound of each recording once; all other rows find it.
         prepare(&config, &dir.join("first"))?;
     }
-    let clock = Instant::now();
+    let (clock, most_anonymous) = (Instant::now(), MostAnonymous::watch());
     let data = prepare(&config, &dir.join("all"))?;
     let open_s = clock.elapsed().as_secs_f64();
+    let most_anonymous = most_anonymous.mib();
     let (opened, rows) = (memory(), data.train.lengths().len());
     let seed = config.training.seed;
     let clock = Instant::now();
@@ -96,7 +99,7 @@ fn open(dir: &Path) -> Result<()> {
         json!({
             "rows": rows, "built": data.building.built + data.building.encoded, "open_s": open_s, "chunks": data.train.chunks(),
             "plan_s": plan_s, "planned": planned, "padding": padding, "resume_s": resume_s,
-            "open_peak_mib": opened["VmHWM"], "open_anonymous_mib": opened["RssAnon"],
+            "open_peak_mib": opened["VmHWM"], "open_anonymous_peak_mib": most_anonymous, "open_anonymous_mib": opened["RssAnon"],
             "peak_mib": most["VmHWM"], "anonymous_mib": most["RssAnon"], "mapped_mib": most["RssFile"],
         })
     );
@@ -130,6 +133,31 @@ fn prepare(config: &Config, corpus: &Path) -> Result<dataset::TrainingData> {
     let mut config = config.clone();
     config.data.dataset_path = Some(corpus.to_owned());
     dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)
+}
+
+/// The most memory of this process that no file lies behind, looked at a hundred times a second: what the system cannot
+/// take away when another process needs it.
+struct MostAnonymous(Arc<AtomicBool>, JoinHandle<f64>);
+
+impl MostAnonymous {
+    fn watch() -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let watched = over.clone();
+        let watch = move || {
+            let mut most = 0f64;
+            while !watched.load(Ordering::Relaxed) {
+                most = most.max(memory()["RssAnon"].as_f64().unwrap_or_default());
+                thread::sleep(Duration::from_millis(10));
+            }
+            most
+        };
+        MostAnonymous(over, thread::spawn(watch))
+    }
+
+    fn mib(self) -> f64 {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.join().expect("a look at a file of /proc")
+    }
 }
 
 /// What the system says of this process, in MiB.

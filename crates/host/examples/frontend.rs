@@ -11,7 +11,7 @@
 use anyhow::{Context, Result, bail};
 use myxtts_host::cache;
 use myxtts_host::config::{Config, Overrides, TokenizerKind};
-use myxtts_host::corpus::{self, Utterance};
+use myxtts_host::corpus::{self, Utterance, Utterances};
 use myxtts_host::loader::{Loader, LoaderOptions};
 use myxtts_host::simulate::Hook;
 use myxtts_host::text::Tokenizer;
@@ -40,11 +40,11 @@ fn main() -> Result<()> {
 /// What a build does with text: the vocabulary is fitted to all sentences, then each becomes tokens.
 fn text(file: &Path) -> Result<Value> {
     let sentences = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let utterances: Vec<Utterance> = sentences.lines().map(utterance).collect();
+    let utterances: Utterances = sentences.lines().map(utterance).collect();
     let clock = Instant::now();
     let tokenizer = Tokenizer::of_corpus(&utterances, "auto", TokenizerKind::Characters)?;
     let mut tokens = 0;
-    for utterance in &utterances {
+    for utterance in utterances.iter() {
         tokens += tokenizer.encode(&utterance.text, "auto")?.len();
     }
     Ok(json!({ "seconds": clock.elapsed().as_secs_f64(), "sentences": utterances.len(), "tokens": tokens }))

@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let corpus = corpus::read(Path::new(&path), &ReadOptions::default())?;
     let listed_s = start.elapsed().as_secs_f64();
     let rows = &corpus.utterances;
-    let feed = AudioFeed::new(rows.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+    let feed = AudioFeed::new(rows.iter().enumerate().map(|(index, row)| (index, row.audio)));
     let (next, microseconds, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = || -> Result<()> {
         loop {
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
                 return Ok(());
             }
             let file =
-                feed.take(index).map_err(|unread| anyhow::anyhow!("{}: {}", rows[index].audio, unread.reason))?;
+                feed.take(index).map_err(|unread| anyhow::anyhow!("{}: {}", rows.get(index).audio, unread.reason))?;
             bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
             let (wave, _) = audio::decode_bytes(file, f64::INFINITY)?;
             let seconds = wave.samples.len() as f64 / f64::from(wave.rate_hz);

@@ -3,7 +3,7 @@
 use crate::cache::durations::{self, Durations};
 use crate::cache::{self, BuildSeconds, Cache, CacheReport, CorpusKey, KnownCorpus};
 use crate::config::{self, Config, Data, RunFacts, Start};
-use crate::corpus::{self, Corpus, Utterance};
+use crate::corpus::{self, Corpus, Utterance, UtteranceRef, Utterances};
 use crate::error::hinted;
 use crate::loader::{Budget, ClipLimits, Dataset, FitReport, Length, longest};
 use crate::run_log::CorpusFacts;
@@ -276,7 +276,7 @@ fn open(path: &Path, known: KnownTokenizer, run: Run) -> Result<Opened> {
 
 /// The tokenizer of no text: it tells which symbols this machine offers.
 fn offered(config: &Config) -> Result<Tokenizer> {
-    Ok(Tokenizer::of_corpus(&[], &config.data.language, config.data.tokenizer)?)
+    Ok(Tokenizer::of_corpus(&Utterances::default(), &config.data.language, config.data.tokenizer)?)
 }
 
 /// Part of a corpus that a voice is held against.
@@ -298,9 +298,8 @@ pub fn parts(corpus: Corpus, data: &Data) -> (Vec<Utterance>, Vec<Utterance>) {
 }
 
 /// What a resumed run's voice cannot read in this corpus.
-fn unknown(utterances: &[Utterance], tokenizer: &Tokenizer, language: &str) -> Option<String> {
-    let of =
-        |utterance: &Utterance| tokenizer.unknown(&utterance.text, utterance.language.as_deref().unwrap_or(language));
+fn unknown(utterances: &Utterances, tokenizer: &Tokenizer, language: &str) -> Option<String> {
+    let of = |utterance: UtteranceRef| tokenizer.unknown(utterance.text, utterance.language.unwrap_or(language));
     let unknown: BTreeSet<char> = utterances.iter().flat_map(of).collect();
     (!unknown.is_empty()).then(|| format!("the voice does not know these characters: {}", String::from_iter(unknown)))
 }

@@ -25,6 +25,7 @@ pub mod recording;
 pub mod rng;
 pub mod run_log;
 pub mod simulate;
+mod spill;
 pub mod storage;
 pub mod telemetry;
 pub mod text;

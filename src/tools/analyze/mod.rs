@@ -10,7 +10,7 @@ use crate::feed::name;
 use crate::run::RunContext;
 use anyhow::Result;
 use host::config::CacheContent;
-use host::corpus::Utterance;
+use host::corpus::Utterances;
 use host::telemetry::Spread;
 use host::tools::report::{Finding, FindingsReport, Section, counted};
 use serde::Serialize;
@@ -96,14 +96,14 @@ pub fn step_time(context: &RunContext, seconds: f64) -> Result<StepTime> {
 /// `utterances`: of the whole corpus.
 pub fn analyze(
     context: &RunContext,
-    utterances: &[Utterance],
+    utterances: &Utterances,
     step: StepTime,
     options: AnalyzeOptions,
 ) -> Result<Analysis> {
     let AnalyzeOptions { seconds, clips } = options;
     let config = context.config;
     let every = utterances.len().div_ceil(clips.max(1)).max(1);
-    let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
+    let some: Utterances = utterances.iter().step_by(every).collect();
     let (built, cache) = stages::build(context, &some, config.data.cache_content)?;
     let texts = stages::texts(context, &some, &cache, seconds)?;
     let (workers, load) = stages::load(context, config.data.loader_workers(), seconds)?;
@@ -133,7 +133,7 @@ pub fn analyze(
 
 fn try_changes(
     context: &RunContext,
-    some: &[Utterance],
+    some: &Utterances,
     cache: host::cache::Cache,
     whole: &DrainTimes,
     AnalyzeOptions { seconds, .. }: AnalyzeOptions,

@@ -5,7 +5,7 @@ use crate::run::{RunContext, start_feed, start_loader};
 use anyhow::{Context, Result};
 use host::cache::{self, BuildSeconds};
 use host::config::CacheContent;
-use host::corpus::Utterance;
+use host::corpus::Utterances;
 use host::dataset::TrainingData;
 use host::loader::{Budget, ClipLimits, Dataset, Position};
 use host::simulate::Moment;
@@ -86,7 +86,7 @@ impl Clock {
 /// A small cache of its own, made and forgotten: what the first run does to every clip.
 pub fn build(
     context: &RunContext,
-    utterances: &[Utterance],
+    utterances: &Utterances,
     content: CacheContent,
 ) -> Result<(BuildTimes, cache::Cache)> {
     let mut config = context.config.clone();
@@ -98,7 +98,7 @@ pub fn build(
 }
 
 /// Tokens made of each text, and tokens taken out of the cache.
-pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cache, seconds: f64) -> Result<TextTimes> {
+pub fn texts(context: &RunContext, utterances: &Utterances, cache: &cache::Cache, seconds: f64) -> Result<TextTimes> {
     let tokenizer: &Tokenizer = &context.data.tokenizer;
     let fallback = &context.config.data.language;
     let (mut cold_ms, mut cached_ms) = (Spread::default(), Spread::default());
@@ -106,8 +106,8 @@ pub fn texts(context: &RunContext, utterances: &[Utterance], cache: &cache::Cach
     for utterance in utterances.iter().take_while(|_| clock.goes_on()) {
         let start = Instant::now();
         context.hook.at(Moment::EncodeText);
-        let language = tokenizer.language(&utterance.text, utterance.language.as_deref().unwrap_or(fallback));
-        let _ = std::hint::black_box(tokenizer.encode(&utterance.text, language)?);
+        let language = tokenizer.language(utterance.text, utterance.language.unwrap_or(fallback));
+        let _ = std::hint::black_box(tokenizer.encode(utterance.text, language)?);
         cold_ms.add(ms(start.elapsed()));
     }
     for index in 0..cache.len() {

@@ -18,7 +18,7 @@ pub use write::{ChosenSetting, yaml};
 use crate::run::RunContext;
 use anyhow::Result;
 use host::config::{Config, MemoryCap};
-use host::corpus::Utterance;
+use host::corpus::Utterances;
 use host::error::hinted;
 use host::loader::Budget;
 use serde::Serialize;
@@ -82,7 +82,7 @@ pub struct TwoGpus {
 }
 
 /// `utterances`: of the whole corpus.
-pub fn configure(context: &RunContext, utterances: &[Utterance], options: TuneOptions) -> Result<Tuned> {
+pub fn configure(context: &RunContext, utterances: &Utterances, options: TuneOptions) -> Result<Tuned> {
     let trials = Trials::new(context, options);
     let mut config = without_brakes(context.config);
     let mut choices = unbraked(context.config, &config);

@@ -10,7 +10,7 @@ use crate::tools::analyze::{build, over};
 use crate::tools::peak_host_mib;
 use anyhow::{Context, Result, ensure};
 use host::config::{CacheContent, Config, GpuList};
-use host::corpus::Utterance;
+use host::corpus::Utterances;
 use host::loader::{Budget, GAP};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -160,7 +160,7 @@ impl<'a> Trials<'a> {
         &self,
         config: &mut Config,
         chosen: &Trial,
-        utterances: &[Utterance],
+        utterances: &Utterances,
         choices: &mut Vec<ChosenSetting>,
     ) -> Result<Option<SettingComparison>> {
         let augments = config.data.augment_noise_snr_db.is_some() || config.data.augment_pitch_semitones > 0.0;
@@ -170,7 +170,7 @@ impl<'a> Trials<'a> {
         }
         self.context.bar.set_message("cache_content: mel");
         let every = utterances.len().div_ceil(COMPARED_CLIPS).max(1);
-        let some: Vec<Utterance> = utterances.iter().step_by(every).cloned().collect();
+        let some: Utterances = utterances.iter().step_by(every).collect();
         let sized = self.context.data.with_budget(self.budget(chosen.frames));
         let context = RunContext { data: &sized, ..*self.context };
         let run = |content: CacheContent| -> Result<Trial> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use host::config::{Config, CorpusFormat, Data};
-use host::corpus::{self, AudioSource, Corpus, Utterance};
+use host::corpus::{self, AudioSource, Corpus, Utterance, UtteranceRef, Utterances};
 use host::dataset::{self, Part};
 use host::error::hinted;
 use std::collections::{HashMap, HashSet};
@@ -27,9 +27,9 @@ pub struct Case {
     pub name: String,
     pub utterance: Utterance,
     /// Recording that it is spoken after; none: in the checkpoint's own voice.
-    pub reference: Option<AudioSource>,
+    pub reference: Option<AudioSource<'static>>,
     /// Another recording of its speaker, that likeness is measured by; none where there is no other.
-    pub other: Option<AudioSource>,
+    pub other: Option<AudioSource<'static>>,
 }
 
 impl Case {
@@ -116,7 +116,7 @@ impl EvaluationCorpus {
                 Relation::Foreign => "not the corpus that the voice was trained on",
             };
             notes.push(format!("{path}: all {clips} clips; {heard}"));
-            return Ok(corpus.utterances);
+            return Ok(corpus.utterances.iter().map(UtteranceRef::into_owned).collect());
         }
         let nothing = data.val_data.is_some() && self.relation == Relation::TrainedOn;
         let chosen = if nothing { vec![] } else { dataset::parts(corpus, data).1 };
@@ -143,14 +143,14 @@ fn as_asked(asked: &corpus::ReadOptions, own: corpus::ReadOptions) -> corpus::Re
 }
 
 /// Each with the next recording of the same speaker, never the one that is compared.
-fn with_others(chosen: Vec<Utterance>, all: &[Utterance]) -> Vec<Case> {
-    let mut speakers: HashMap<&str, Vec<&AudioSource>> = HashMap::new();
-    all.iter().for_each(|clip| speakers.entry(&clip.speaker).or_default().push(&clip.audio));
+fn with_others(chosen: Vec<Utterance>, all: &Utterances) -> Vec<Case> {
+    let mut speakers: HashMap<&str, Vec<AudioSource>> = HashMap::new();
+    all.iter().for_each(|clip| speakers.entry(clip.speaker).or_default().push(clip.audio));
     let other = |utterance: &Utterance| {
         let recordings = &speakers[utterance.speaker.as_str()];
-        let at = recordings.iter().position(|audio| **audio == utterance.audio)?;
-        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| ***audio != utterance.audio);
-        Some((*others.next()?).clone())
+        let at = recordings.iter().position(|audio| *audio == utterance.audio)?;
+        let mut others = recordings[at..].iter().chain(&recordings[..at]).filter(|audio| **audio != utterance.audio);
+        Some(others.next()?.clone().into_owned())
     };
     let case =
         |utterance: Utterance| Case { name: String::new(), other: other(&utterance), utterance, reference: None };
@@ -205,14 +205,14 @@ mod tests {
     }
 
     fn plain(chosen: &[Utterance]) -> Vec<Case> {
-        with_others(chosen.to_vec(), chosen)
+        with_others(chosen.to_vec(), &chosen.iter().cloned().collect())
     }
 
     #[test]
     fn a_reference_is_another_recording_of_the_same_speaker() {
         let all = ["a1 a", "b1 b", "a2 a", "c1 c", "b2 b", "a3 a"].map(|row| clip(&row[..2], &row[3..]));
         let mut notes = vec![];
-        let cases = with_references(&with_others(all.to_vec(), &all), &mut notes);
+        let cases = with_references(&plain(&all), &mut notes);
         let references: Vec<_> = cases.iter().map(|case| case.reference.as_ref().unwrap().to_string()).collect();
         assert_eq!(references, ["a2.wav", "b2.wav", "a3.wav", "b1.wav", "a1.wav"]);
         assert!(notes[0].starts_with("1 clips left out"), "{notes:?}");

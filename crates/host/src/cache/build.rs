@@ -2,17 +2,20 @@
 
 use super::bucket::{self, Bucket};
 use super::digest::Digest;
+use super::entries::Entries;
 use super::features::{Extracted, FeatureExtractor};
-use super::folder::{self, Folder};
+use super::folder::{self, Folder, KnownClips};
 use super::identity::{Identity, language_of, text_key};
 use super::local_store;
 use super::make::{BuiltClip, ClipBuilder};
+use super::places::Places;
 use super::settings::{AudioForm, FeatureSettings};
+use super::shard::ShardLocation;
 use super::table::{self, TableEntry, TableKind};
 use super::table_writer::TableWriter;
 use super::writer::{FinishedShard, Writer};
 use super::{BuildSeconds, Error, Failure, Progress};
-use crate::corpus::Utterance;
+use crate::corpus::Rows;
 use crate::simulate::Hook;
 use crate::telemetry::queue::{Backlog, Queue};
 use crate::text::Tokenizer;
@@ -34,7 +37,7 @@ const WAITING_BYTES: usize = 64 << 20;
 /// Everything that decides what is built.
 #[derive(Clone)]
 pub(super) struct BuildJob<'a> {
-    pub utterances: &'a [Utterance],
+    pub utterances: Rows<'a>,
     pub tokenizer: &'a Tokenizer,
     pub settings: &'a FeatureSettings,
     pub form: AudioForm,
@@ -87,20 +90,14 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let start = Instant::now();
     let fingerprint = job.tokenizer.fingerprint();
     let memory = folder.memory(&fingerprint);
-    let text = |u: &Utterance| text_key(&fingerprint, &u.text, language_of(u, job.language));
-    let texts: Vec<Digest> = job.utterances.par_iter().map(text).collect();
-    let find = |(utterance, text): (&Utterance, &Digest)| {
-        memory.entry((&utterance.audio, &utterance.audio.name(&job.base)), text, &folder.places)
-    };
-    let entries: Vec<Option<TableEntry>> = job.utterances.par_iter().zip(&texts).map(find).collect();
-    let missing: Vec<usize> = (0..entries.len()).filter(|&index| entries[index].is_none()).collect();
-    let mut output = BuildOutput::new(job, entries, missing.len());
+    let (entries, missing) = look_up(job, &memory, folder, &fingerprint);
+    let mut output = BuildOutput::new(job, entries, missing.len(), folder.shards.len());
     let (maker, buffers) = (FeatureExtractor::new(job.settings), Default::default());
     let mut source = ClipBuilder {
         job,
         maker,
         memory: &memory,
-        texts: &texts,
+        fingerprint: &fingerprint,
         folder,
         buffers,
         feed: None,
@@ -110,27 +107,46 @@ pub(super) fn run(job: &BuildJob, folder: &mut Folder) -> Result<BuildCounts, Er
     let made = produce(&source, &missing, &mut output);
     let spent = source.spent();
     let made = made.and(output.seal());
-    let BuildOutput { entries, shards, counts, .. } = output;
-    for shard in shards {
-        folder.add_sealed(shard, job.bucket.is_some())?;
-    }
+    let BuildOutput { entries, shards, places, counts, .. } = output;
+    folder.add_sealed(shards, places, job.bucket.is_some())?;
     let saved = save(job, folder, &entries, &fingerprint);
     let work = BuildSeconds { wall: start.elapsed().as_secs_f64(), ..spent };
     made.and(saved).map(|()| BuildCounts { work, ..counts })
 }
 
+/// Entries of all that is there, and the indices of what is missing.
+fn look_up(job: &BuildJob, memory: &KnownClips, folder: &Folder, fingerprint: &str) -> (Entries, Vec<u32>) {
+    let find = |index: usize| {
+        let utterance = job.utterances.get(index);
+        let text = text_key(fingerprint, utterance.text, language_of(&utterance, job.language));
+        memory.entry((&utterance.audio, &utterance.audio.name(&job.base)), &text, &folder.places)
+    };
+    let (mut entries, mut missing) = (Entries::new(job.utterances.len()), vec![]);
+    for start in (0..job.utterances.len()).step_by(table::PIECE_ROWS) {
+        let some = start..(start + table::PIECE_ROWS).min(job.utterances.len());
+        let found: Vec<Option<TableEntry>> = some.clone().into_par_iter().map(find).collect();
+        for (index, entry) in some.zip(found) {
+            match entry {
+                Some(entry) => entries.set(index, &entry),
+                None => missing.push(index as u32),
+            }
+        }
+    }
+    (entries, missing)
+}
+
 /// Writes the table of the utterances that are done: all of them, unless the build was ended early.
-fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerprint: &str) -> Result<(), Error> {
-    let is_there =
-        |entry: &&TableEntry| entry.outcome.as_ref().map_or(true, |ready| folder.places.contains_key(&ready.source));
-    let done = job.utterances.iter().zip(entries).filter_map(|(u, e)| Some((u, e.as_ref().filter(is_there)?)));
-    let (utterances, entries): (Vec<&Utterance>, Vec<&TableEntry>) = done.unzip();
-    if utterances.is_empty() && !job.utterances.is_empty() {
+fn save(job: &BuildJob, folder: &Folder, entries: &Entries, fingerprint: &str) -> Result<(), Error> {
+    let is_there = |entry: TableEntry| entry.outcome.map_or(true, |ready| folder.places.contains(&ready.source));
+    let is_done = |index: &u32| entries.get(*index as usize).is_some_and(is_there);
+    let done: Vec<u32> = (0..job.utterances.len() as u32).filter(is_done).collect();
+    if done.is_empty() && !job.utterances.is_empty() {
         return Ok(());
     }
     let writer = TableWriter {
-        utterances: &utterances,
-        entries: &entries,
+        utterances: job.utterances,
+        entries,
+        done: &done,
         base: &job.base,
         language: job.language,
         form: job.form,
@@ -154,7 +170,7 @@ fn save(job: &BuildJob, folder: &Folder, entries: &[Option<TableEntry>], fingerp
 }
 
 /// Workers make clips; this thread takes them in order and writes. The queue between the two bounds memory.
-fn produce(source: &ClipBuilder, missing: &[usize], output: &mut BuildOutput) -> Result<(), Error> {
+fn produce(source: &ClipBuilder, missing: &[u32], output: &mut BuildOutput) -> Result<(), Error> {
     let workers = source.job.workers.min(missing.len());
     let queue = &Queue::new(ClipQueue::new(missing.len(), workers * AHEAD_PER_WORKER));
     scope(|scope| {
@@ -165,17 +181,17 @@ fn produce(source: &ClipBuilder, missing: &[usize], output: &mut BuildOutput) ->
             Builder::new().name("cache".into()).spawn_scoped(scope, work).map_err(Error::Workers)?;
         }
         while let Some((number, made)) = queue.consume(ClipQueue::take) {
-            output.take(missing[number], made.unwrap_or_else(|panic| resume_unwind(panic)))?;
+            output.take(missing[number] as usize, made.unwrap_or_else(|panic| resume_unwind(panic)))?;
         }
         output.check_stopped()
     })
 }
 
 /// A worker thread.
-fn work(source: &ClipBuilder, missing: &[usize], queue: &Queue<ClipQueue>) {
+fn work(source: &ClipBuilder, missing: &[u32], queue: &Queue<ClipQueue>) {
     let stop = || source.job.stop.load(Ordering::Relaxed);
     while let Some(number) = queue.produce(|clips| clips.begin(stop())) {
-        let made = catch_unwind(AssertUnwindSafe(|| source.make(missing[number])));
+        let made = catch_unwind(AssertUnwindSafe(|| source.make(missing[number] as usize)));
         queue.put(|clips| clips.put(number, made));
     }
     queue.change(|_| ()); // who takes may wait for a clip that nobody begins
@@ -253,8 +269,13 @@ impl Drop for Closing<'_> {
 struct BuildOutput<'a> {
     job: &'a BuildJob<'a>,
     writer: Writer,
-    entries: Vec<Option<TableEntry>>,
-    shards: Vec<FinishedShard>,
+    entries: Entries,
+    /// Paths and bytes of shards that are complete.
+    shards: Vec<(PathBuf, u64)>,
+    /// What is in them; the first has the number `first_shard`.
+    places: Places,
+    first_shard: usize,
+    /// What is in the shard at hand.
     written: HashSet<Digest>,
     failures: Vec<Failure>,
     counts: BuildCounts,
@@ -263,10 +284,21 @@ struct BuildOutput<'a> {
 }
 
 impl<'a> BuildOutput<'a> {
-    fn new(job: &'a BuildJob, entries: Vec<Option<TableEntry>>, total: usize) -> Self {
+    fn new(job: &'a BuildJob, entries: Entries, total: usize, first_shard: usize) -> Self {
         let writer = Writer::new(&job.dir, job.settings, job.shard_bytes);
-        let (shards, written, failures) = (vec![], HashSet::new(), vec![]);
-        BuildOutput { job, writer, entries, shards, written, failures, counts: BuildCounts::default(), done: 0, total }
+        BuildOutput {
+            job,
+            writer,
+            entries,
+            shards: vec![],
+            places: Places::default(),
+            first_shard,
+            written: HashSet::new(),
+            failures: vec![],
+            counts: BuildCounts::default(),
+            done: 0,
+            total,
+        }
     }
 
     fn take(&mut self, index: usize, made: BuiltClip) -> Result<(), Error> {
@@ -274,7 +306,7 @@ impl<'a> BuildOutput<'a> {
             Ok(ready) => self.keep(&ready.source, made.sound, made.encoded)?,
             Err(reason) => self.fail(index, reason.clone())?,
         }
-        self.entries[index] = Some(made.entry);
+        self.entries.set(index, &made.entry);
         self.done += 1;
         let (done, total, failed) = (self.done, self.total, self.failures.len());
         (self.job.progress)(Progress::Building { done, total, failed });
@@ -287,7 +319,7 @@ impl<'a> BuildOutput<'a> {
             return Ok(());
         };
         // The same recording under two names is kept once.
-        if self.written.insert(*source) {
+        if !self.places.contains(source) && self.written.insert(*source) {
             let filled = self.writer.push(source, &kept)?;
             self.publish(filled)?;
         }
@@ -296,8 +328,9 @@ impl<'a> BuildOutput<'a> {
     }
 
     fn fail(&mut self, index: usize, reason: String) -> Result<(), Error> {
-        let Utterance { id, audio, .. } = &self.job.utterances[index];
-        self.failures.push(Failure { id: id.clone(), path: audio.to_string().into(), reason });
+        let utterance = self.job.utterances.get(index);
+        let (id, path) = (utterance.id.to_owned(), utterance.audio.to_string().into());
+        self.failures.push(Failure { id, path, reason });
         let max_failures = self.job.max_failures;
         if self.failures.len() <= max_failures {
             return Ok(());
@@ -312,11 +345,15 @@ impl<'a> BuildOutput<'a> {
 
     /// Puts a shard into the bucket, where there is one, before anything relies on it.
     fn publish(&mut self, shard: Option<FinishedShard>) -> Result<(), Error> {
-        if let (Some(bucket), Some(shard)) = (&self.job.bucket, &shard) {
-            bucket.push(bucket::SHARDS, &shard.path)?;
+        let Some(FinishedShard { path, bytes, places }) = shard else { return Ok(()) };
+        if let Some(bucket) = &self.job.bucket {
+            bucket.push(bucket::SHARDS, &path)?;
             local_store::trim(bucket);
         }
-        self.shards.extend(shard);
+        let shard = (self.first_shard + self.shards.len()) as u32;
+        places.into_iter().for_each(|(source, place)| self.places.insert(source, ShardLocation { shard, ..place }));
+        self.shards.push((path, bytes));
+        self.written.clear();
         Ok(())
     }
 

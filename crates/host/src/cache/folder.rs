@@ -6,16 +6,20 @@ use super::digest::Digest;
 use super::file_stat::{self, FileStat};
 use super::identity::Identity;
 use super::packed::Packed;
+use super::places::Places;
 use super::settings::AudioForm;
 use super::shard::{self, Shard, ShardLocation};
 use super::table::{self, CorpusTable, ReadyClip, TableEntry, TableKind, TokenizedText};
-use super::writer::{self, FinishedShard};
+use super::writer;
 use super::{Error, Progress};
 use crate::corpus::AudioSource;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -26,18 +30,21 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 pub(super) struct Folder {
     pub shards: Vec<Shard>,
-    pub places: HashMap<Digest, ShardLocation>,
+    pub places: Places,
     pub damaged: usize,
     tables: Vec<CorpusTable>,
     form: AudioForm,
 }
 
-/// What earlier runs know, by path and by text.
+/// What earlier runs know, by path and by text. Memory: some 40 bytes a row; the rest lies in the tables.
 pub(super) struct KnownClips<'a> {
-    /// Paths as plain strings: comparing them part by part would take most of the time.
-    recordings: HashMap<&'a OsStr, (FileStat, Digest)>,
-    texts: HashMap<Digest, (&'a CorpusTable, usize)>,
+    tables: &'a [CorpusTable],
+    recordings: HashTable<TableRow>,
+    texts: HashTable<TableRow>,
 }
+
+/// Number of a table, and of a row in it.
+type TableRow = (u32, u32);
 
 impl Folder {
     /// Looks through the folder. A shard that looks as it did when it was last read is relied on, and tables say what
@@ -64,7 +71,7 @@ impl Folder {
         let (known, mut doubtful): (Vec<_>, Vec<_>) = shards(dir)?.into_iter().partition(is_known);
         doubtful.retain(|_| !is_part);
         let whole = verify(&doubtful, progress)?;
-        let (shards, places) = (Vec::new(), HashMap::new());
+        let (shards, places) = (Vec::new(), Places::default());
         let mut folder = Folder { shards, places, damaged: doubtful.len() - whole.len(), tables, form };
         let open = |path: &PathBuf| Shard::open(path, form).map_err(|error| Error::io(path, error));
         folder.take_known(known.iter().map(open).collect::<Result<_, Error>>()?);
@@ -84,7 +91,7 @@ impl Folder {
         known.dedup_by_key(|(name, _)| name.clone());
         let shard = |(name, [bytes, ..]): &(String, [i64; 3])| Shard::named(bucket.dir.join(name), *bytes as u64, form);
         let shards = known.into_iter().map(shard).collect();
-        let mut folder = Folder { shards: vec![], places: HashMap::new(), damaged: 0, tables, form };
+        let mut folder = Folder { shards: vec![], places: Places::default(), damaged: 0, tables, form };
         folder.take_known(shards);
         Ok(folder)
     }
@@ -96,6 +103,7 @@ impl Folder {
             numbers.insert(shard.path.file_name().unwrap_or_default().to_os_string(), self.shards.len() as u32);
             self.shards.push(shard);
         }
+        self.places.reserve(self.tables.iter().map(CorpusTable::len).max().unwrap_or(0));
         for table in &self.tables {
             let shard = |number: usize| numbers.get(OsStr::new(&table.about.shards.get(number)?.0)).copied();
             for row in (0..table.len()).filter(|&row| table.failure(row).is_none()) {
@@ -112,33 +120,39 @@ impl Folder {
     fn add(&mut self, path: &Path) -> Result<(), Error> {
         let open = || Shard::open(path, self.form).map_err(|error| Error::io(path, error));
         let number = self.shards.len() as u32;
-        self.places.extend(open()?.recordings(number, self.form).unwrap_or_default());
+        let recordings = open()?.recordings(number, self.form).unwrap_or_default();
+        recordings.into_iter().for_each(|(source, place)| self.places.insert(source, place));
         // Mapped anew: the pages that were just read no longer count as memory of this process.
         self.shards.push(open()?);
         Ok(())
     }
 
-    /// Takes in a shard that was just written, here or into a bucket.
-    pub(super) fn add_sealed(&mut self, finished: FinishedShard, in_bucket: bool) -> Result<(), Error> {
-        let FinishedShard { path, bytes, places } = finished;
-        let shard = self.shards.len() as u32;
-        self.shards.push(match in_bucket {
-            true => Shard::named(path, bytes, self.form),
-            false => Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?,
-        });
-        self.places.extend(places.into_iter().map(|(source, place)| (source, ShardLocation { shard, ..place })));
+    /// Takes in shards that were just written, here or into a bucket: their paths and bytes, and what lies in them.
+    pub(super) fn add_sealed(
+        &mut self,
+        shards: Vec<(PathBuf, u64)>,
+        places: Places,
+        in_bucket: bool,
+    ) -> Result<(), Error> {
+        for (path, bytes) in shards {
+            self.shards.push(match in_bucket {
+                true => Shard::named(path, bytes, self.form),
+                false => Shard::open(&path, self.form).map_err(|error| Error::io(&path, error))?,
+            });
+        }
+        self.places.extend(places);
         Ok(())
     }
 
     pub(super) fn memory(&self, fingerprint: &str) -> KnownClips<'_> {
-        let mut memory = KnownClips { recordings: HashMap::new(), texts: HashMap::new() };
-        for table in &self.tables {
+        // Most are known by one table.
+        let most = self.tables.iter().map(CorpusTable::len).max().unwrap_or(0);
+        let [recordings, texts] = [(); 2].map(|()| HashTable::with_capacity(most));
+        let mut memory = KnownClips { tables: &self.tables, recordings, texts };
+        for (number, table) in self.tables.iter().enumerate() {
             let is_ours = table.about.tokenizer == fingerprint;
             for row in (0..table.len()).filter(|&row| table.failure(row).is_none()) {
-                memory.recordings.insert(table.audio(row).as_os_str(), (table.stat(row), table.source(row)));
-                if is_ours {
-                    memory.texts.insert(table.text(row), (table, row));
-                }
+                memory.note((number as u32, row as u32), is_ours);
             }
         }
         memory
@@ -148,12 +162,29 @@ impl Folder {
 impl KnownClips<'_> {
     /// Digest of a recording that looks as it did when it was read.
     pub(super) fn recording(&self, source: &AudioSource, name: &Path) -> Option<(FileStat, Digest)> {
-        self.recordings.get(name.as_os_str()).filter(|(stat, _)| FileStat::of_source(source, name) == *stat).copied()
+        let bytes = name.as_os_str().as_bytes();
+        let found = self.recordings.find(hash(bytes), |at| self::name(self.tables, *at) == bytes)?;
+        let (table, row) = at(self.tables, *found);
+        let stat = table.stat(row);
+        (FileStat::of_source(source, name) == stat).then(|| (stat, table.source(row)))
     }
 
     pub(super) fn text(&self, key: &Digest) -> Option<TokenizedText> {
-        let (table, row) = self.texts.get(key)?;
-        Some(TokenizedText { language: table.language(*row).to_owned(), tokens: Packed::of(table.tokens(*row)) })
+        let found = self.texts.find(key.short(), |at| self::key(self.tables, *at) == *key)?;
+        let (table, row) = at(self.tables, *found);
+        Some(TokenizedText { language: table.language(row).to_owned(), tokens: Packed::of(table.tokens(row)) })
+    }
+
+    /// Takes in a row; what was known of its recording and of its text before is forgotten.
+    fn note(&mut self, new: TableRow, with_text: bool) {
+        let name = |at: &TableRow| name(self.tables, *at);
+        let own = name(&new);
+        put(self.recordings.entry(hash(own), |at| name(at) == own, |at| hash(name(at))), new);
+        if with_text {
+            let key = |at: &TableRow| key(self.tables, *at);
+            let own = key(&new);
+            put(self.texts.entry(own.short(), |at| key(at) == own, |at| key(at).short()), new);
+        }
     }
 
     /// An utterance of which everything is there.
@@ -161,10 +192,37 @@ impl KnownClips<'_> {
         &self,
         (audio, name): (&AudioSource, &Path),
         text: &Digest,
-        places: &HashMap<Digest, ShardLocation>,
+        places: &Places,
     ) -> Option<TableEntry> {
-        let (stat, source) = self.recording(audio, name).filter(|(_, source)| places.contains_key(source))?;
+        let (stat, source) = self.recording(audio, name).filter(|(_, source)| places.contains(source))?;
         Some(TableEntry { stat, outcome: Ok(ReadyClip { source, text: self.text(text)? }) })
+    }
+}
+
+fn at(tables: &[CorpusTable], (table, row): TableRow) -> (&CorpusTable, usize) {
+    (&tables[table as usize], row as usize)
+}
+
+/// Name of a recording. As plain bytes: comparing paths part by part would take most of the time.
+fn name(tables: &[CorpusTable], row: TableRow) -> &[u8] {
+    let (table, row) = at(tables, row);
+    table.audio(row).as_os_str().as_bytes()
+}
+
+/// Names the tokens of a text.
+fn key(tables: &[CorpusTable], row: TableRow) -> Digest {
+    let (table, row) = at(tables, row);
+    table.text(row)
+}
+
+fn hash(name: &[u8]) -> u64 {
+    Digest::of(name).short()
+}
+
+fn put(entry: Entry<TableRow>, row: TableRow) {
+    match entry {
+        Entry::Occupied(mut earlier) => *earlier.get_mut() = row,
+        Entry::Vacant(room) => _ = room.insert(row),
     }
 }
 

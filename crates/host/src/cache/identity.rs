@@ -2,7 +2,7 @@
 
 use super::digest::{Digest, Hasher};
 use super::table::{self, TableKind};
-use crate::corpus::{AudioSource, Utterance};
+use crate::corpus::{AudioSource, UtteranceRef};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) struct Identity(String, TableKind);
 impl Identity {
     /// `language` is that of utterances that name none; `base` is what relative paths start from.
     pub(super) fn of<'a>(
-        utterances: impl Iterator<Item = &'a Utterance>,
+        utterances: impl Iterator<Item = UtteranceRef<'a>>,
         language: &str,
         fingerprint: &str,
         base: &Path,
@@ -24,10 +24,10 @@ impl Identity {
         field(&mut piece, fingerprint.as_bytes());
         for utterance in utterances {
             source_field(&mut piece, base, &utterance.audio);
-            for text in [&utterance.id, &utterance.text, &utterance.speaker] {
+            for text in [utterance.id, utterance.text, utterance.speaker] {
                 field(&mut piece, text.as_bytes());
             }
-            field(&mut piece, language_of(utterance, language).as_bytes());
+            field(&mut piece, language_of(&utterance, language).as_bytes());
             if piece.len() > PIECE_BYTES {
                 hasher.update(&piece);
                 piece.clear();
@@ -59,8 +59,8 @@ impl Identity {
     }
 }
 
-pub(super) fn language_of<'a>(utterance: &'a Utterance, default: &'a str) -> &'a str {
-    utterance.language.as_deref().unwrap_or(default)
+pub(super) fn language_of<'a>(utterance: &UtteranceRef<'a>, default: &'a str) -> &'a str {
+    utterance.language.unwrap_or(default)
 }
 
 /// Names the tokens of a text.
@@ -95,6 +95,7 @@ pub(super) fn field(piece: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::Utterance;
 
     fn utterance() -> Utterance {
         let (id, text, speaker) = ("a".into(), "hello".into(), "s".into());
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn every_input_changes_the_identity() {
         let of = |u: Utterance, language, fingerprint, base: &str| {
-            Identity::of([&u].into_iter(), language, fingerprint, Path::new(base)).0
+            Identity::of([u.borrowed()].into_iter(), language, fingerprint, Path::new(base)).0
         };
         let u = utterance();
         let mut all = vec![

@@ -93,10 +93,13 @@ impl KnownCorpus {
 /// Metadata files and the folders of recordings. None where there are too many, one cannot be looked at, or one changed
 /// so recently that it may change again unnoticed.
 fn witnesses(corpus: &Corpus, path: &Path) -> Option<Vec<(PathBuf, [i64; 3])>> {
-    let mut paths: BTreeSet<&Path> = corpus.files.iter().map(PathBuf::as_path).chain([path]).collect();
-    for utterance in &corpus.utterances {
+    let mut paths: BTreeSet<PathBuf> = corpus.files.iter().cloned().chain([path.to_owned()]).collect();
+    for utterance in corpus.utterances.iter() {
         // What shards hold is remembered where they are read.
-        paths.insert(utterance.audio.file()?.parent()?);
+        let folder = utterance.audio.file()?.parent()?;
+        if !paths.contains(folder) {
+            paths.insert(folder.to_owned());
+        }
         (paths.len() <= MOST_WITNESSES).then_some(())?;
     }
     paths

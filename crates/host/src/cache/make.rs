@@ -6,7 +6,7 @@ use super::digest::Digest;
 use super::features::{Extracted, ExtractorBuffers, FeatureExtractor};
 use super::file_stat::{self, FileStat};
 use super::folder::{Folder, KnownClips};
-use super::identity::language_of;
+use super::identity::{language_of, text_key};
 use super::packed::Packed;
 use super::table::{ReadyClip, TableEntry, TokenizedText};
 use crate::corpus::{AudioFeed, AudioSource, Unread};
@@ -24,8 +24,8 @@ pub(super) struct ClipBuilder<'a> {
     pub job: &'a BuildJob<'a>,
     pub maker: FeatureExtractor<'a>,
     pub memory: &'a KnownClips<'a>,
-    /// Names of the tokens of each text.
-    pub texts: &'a [Digest],
+    /// The tokenizer's.
+    pub fingerprint: &'a str,
     pub folder: &'a Folder,
     /// Buffers that no worker uses right now.
     pub buffers: Mutex<Vec<WorkerBuffers>>,
@@ -61,10 +61,10 @@ impl BuiltClip {
 
 impl ClipBuilder<'_> {
     /// Starts to read those of these clips that lie in shards and have to be read.
-    pub(super) fn feed(&mut self, missing: &[usize]) {
-        let unread = missing.iter().map(|&index| (index, &self.job.utterances[index].audio));
-        let unread = unread.filter(|(_, audio)| audio.member().is_some() && self.known(audio).is_none());
-        self.feed = Some(AudioFeed::new(unread.map(|(index, audio)| (index, audio.clone()))));
+    pub(super) fn feed(&mut self, missing: &[u32]) {
+        let sources = missing.iter().map(|&index| (index as usize, self.job.utterances.get(index as usize).audio));
+        let unread = sources.filter(|(_, audio)| audio.member().is_some() && self.known(audio).is_none());
+        self.feed = Some(AudioFeed::new(unread));
     }
 
     /// Stat and digest of a recording whose sound is there, without reading it.
@@ -76,11 +76,11 @@ impl ClipBuilder<'_> {
             Some((FileStat::of_source(audio, &name), Digest::of(&key)))
         };
         let found = self.memory.recording(audio, &name).or_else(by_place);
-        found.filter(|(_, source)| self.folder.places.contains_key(source))
+        found.filter(|(_, source)| self.folder.places.contains(source))
     }
 
     pub(super) fn make(&self, index: usize) -> BuiltClip {
-        let audio = &self.job.utterances[index].audio;
+        let audio = &self.job.utterances.get(index).audio;
         let failed =
             |stat, reason| BuiltClip { entry: TableEntry { stat, outcome: Err(reason) }, sound: None, encoded: false };
         let mut buffer = self.buffers.lock().ok().and_then(|mut buffers| buffers.pop()).unwrap_or_default();
@@ -108,7 +108,7 @@ impl ClipBuilder<'_> {
 
     /// Stat and digest of the recording, and its sound unless the cache has it.
     fn sound(&self, index: usize, buffer: &mut WorkerBuffers) -> Result<(FileStat, Digest, Option<Extracted>), Unread> {
-        let audio = &self.job.utterances[index].audio;
+        let audio = &self.job.utterances.get(index).audio;
         if let Some((stat, source)) = self.known(audio) {
             return Ok((stat, source, None));
         }
@@ -126,7 +126,7 @@ impl ClipBuilder<'_> {
                 .map_err(|error| lasting(error.to_string()))?,
         };
         self.spend(0, start);
-        if self.folder.places.contains_key(&source) {
+        if self.folder.places.contains(&source) {
             return Ok((stat, source, None));
         }
         let start = Instant::now();
@@ -142,14 +142,16 @@ impl ClipBuilder<'_> {
 
     /// The text, and whether its tokens are new.
     fn text(&self, index: usize) -> Result<(TokenizedText, bool), String> {
-        if let Some(text) = self.memory.text(&self.texts[index]) {
+        let utterance = self.job.utterances.get(index);
+        let (text, language) = (utterance.text, language_of(&utterance, self.job.language));
+        if let Some(text) = self.memory.text(&text_key(self.fingerprint, text, language)) {
             return Ok((text, false));
         }
         let start = Instant::now();
         self.job.hook.at(Moment::EncodeText);
-        let (utterance, tokenizer) = (&self.job.utterances[index], self.job.tokenizer);
-        let language = tokenizer.language(&utterance.text, language_of(utterance, self.job.language));
-        let tokens = tokenizer.encode(&utterance.text, language).map_err(|error| format!("its text: {error}"))?;
+        let tokenizer = self.job.tokenizer;
+        let language = tokenizer.language(text, language);
+        let tokens = tokenizer.encode(text, language).map_err(|error| format!("its text: {error}"))?;
         self.spend(2, start);
         Ok((TokenizedText { language: language.to_owned(), tokens: Packed::of(&tokens) }, true))
     }

@@ -24,6 +24,7 @@ mod build;
 mod clip;
 mod digest;
 pub mod durations;
+mod entries;
 mod error;
 mod features;
 mod file_stat;
@@ -35,6 +36,7 @@ mod make;
 mod map;
 mod output;
 mod packed;
+mod places;
 mod remembered;
 mod settings;
 mod shard;
@@ -55,7 +57,7 @@ pub use settings::{FeatureSettings, MelSettings};
 pub use tokenizer_cache::tokenizer;
 
 use crate::config::{Config, Data};
-use crate::corpus::Utterance;
+use crate::corpus::{Rows, Utterances};
 use crate::error::Hint;
 use crate::ranks::Part;
 use crate::simulate::Hook;
@@ -130,54 +132,54 @@ const MAPPED_AT_ONCE: usize = 1 << 12;
 /// Takes the same time for a large corpus as for a huge one: recordings that it does not look at are looked at when
 /// their clip is first used. One that has changed is an error then, and the next run makes it again.
 pub fn open(
-    utterances: &[Utterance],
+    utterances: &Utterances,
     tokenizer: &Tokenizer,
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
     hook: &Hook,
 ) -> Result<(Cache, CacheReport), Error> {
-    with_job(LOOKED_AT, utterances, tokenizer, config, (progress, stop, hook), build_missing)?
+    with_job(LOOKED_AT, all(utterances), tokenizer, config, (progress, stop, hook), build_missing)?
 }
 
 /// Builds what is missing and opens the rest, as [`open`] does, after a look at every recording.
 pub fn prepare(
-    utterances: &[Utterance],
+    utterances: &Utterances,
     tokenizer: &Tokenizer,
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<(Cache, CacheReport), Error> {
-    with_job(usize::MAX, utterances, tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
+    with_job(usize::MAX, all(utterances), tokenizer, config, (progress, stop, &Hook::NONE), build_missing)?
 }
 
 /// Builds one of several parts of a corpus, whatever other machines do with the others, and says what it built. `prepare`
 /// then makes one table of all, without reading a recording. What is done twice, by whomever, comes out the same.
 pub fn prepare_part(
-    utterances: &[Utterance],
+    utterances: &Utterances,
     part: Part,
     tokenizer: &Tokenizer,
     config: &Config,
     progress: &(dyn Fn(Progress) + Sync),
     stop: &AtomicBool,
 ) -> Result<CacheReport, Error> {
-    let own = &utterances[part.range(utterances.len())];
+    let own = utterances.rows(part.range(utterances.len()));
     let build = |job: &BuildJob| {
-        let whole = BuildJob { utterances, ..job.clone() }.identity().hex().to_owned();
+        let whole = BuildJob { utterances: all(utterances), ..job.clone() }.identity().hex().to_owned();
         build_missing(&BuildJob { whole: Some(whole), ..job.clone() }).map(|(_, report)| report)
     };
     with_job(usize::MAX, own, tokenizer, config, (progress, stop, &Hook::NONE), build)?
 }
 
 /// What there is already, where all of it is there. Builds nothing.
-pub fn find(utterances: &[Utterance], tokenizer: &Tokenizer, config: &Config) -> Option<CacheReport> {
+pub fn find(utterances: &Utterances, tokenizer: &Tokenizer, config: &Config) -> Option<CacheReport> {
     let (progress, stop) = (|_| (), AtomicBool::new(false));
     let look = |job: &BuildJob| {
         let cache = Cache::open(job, &job.identity()).filter(|cache| cache.is_current(job.looked_at))?;
         report(job, cache, BuildCounts::default(), 0).ok()
     };
     let (_, report) =
-        with_job(LOOKED_AT, utterances, tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
+        with_job(LOOKED_AT, all(utterances), tokenizer, config, (&progress, &stop, &Hook::NONE), look).ok()??;
     Some(report)
 }
 
@@ -191,15 +193,19 @@ pub fn open_known(known: &KnownCorpus, config: &Config) -> Result<Option<(Cache,
         let job = BuildJob { max_failures: config.data.max_failures.of(known.utterances), ..job.clone() };
         cache.map(|cache| report(&job, cache, BuildCounts::default(), 0)).transpose()
     };
-    with_job(LOOKED_AT, &[], &known.tokenizer, config, (&progress, &stop, &Hook::NONE), look)?
+    with_job(LOOKED_AT, all(&Utterances::default()), &known.tokenizer, config, (&progress, &stop, &Hook::NONE), look)?
 }
 
 /// Who watches a build, who ends it, and what is called at its moments.
 type Watcher<'a> = (&'a (dyn Fn(Progress) + Sync), &'a AtomicBool, &'a Hook);
 
+fn all(utterances: &Utterances) -> Rows<'_> {
+    utterances.rows(0..utterances.len())
+}
+
 fn with_job<T>(
     looked_at: usize,
-    utterances: &[Utterance],
+    utterances: Rows,
     tokenizer: &Tokenizer,
     config: &Config,
     (progress, stop, hook): Watcher,

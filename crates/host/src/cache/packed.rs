@@ -1,6 +1,8 @@
 //! Tokens while a corpus is built: nearly all are below 128, and a table of 100,000 texts should not take 40 MB.
 
-/// Seven bits a byte, the lowest first; all but the last byte of a token have their highest bit set (LEB128).
+use crate::spill;
+
+/// Tokens as numbers of a record.
 pub(super) struct Packed {
     bytes: Box<[u8]>,
     len: usize,
@@ -9,15 +11,19 @@ pub(super) struct Packed {
 impl Packed {
     pub fn of(tokens: &[i32]) -> Self {
         let mut bytes = Vec::with_capacity(tokens.len() * 5 / 4);
-        for token in tokens {
-            let mut left = *token as u32;
-            while left >= 0x80 {
-                bytes.push(left as u8 | 0x80);
-                left >>= 7;
-            }
-            bytes.push(left as u8);
-        }
+        tokens.iter().for_each(|token| spill::put_number(&mut bytes, u64::from(*token as u32)));
         Packed { bytes: bytes.into(), len: tokens.len() }
+    }
+
+    /// Appends them to a record.
+    pub fn put(&self, record: &mut Vec<u8>) {
+        spill::put_number(record, self.len as u64);
+        spill::put_bytes(record, &self.bytes);
+    }
+
+    /// Takes them from the front of a record.
+    pub fn take(record: &mut &[u8]) -> Self {
+        Packed { len: spill::take_number(record) as usize, bytes: spill::take_bytes(record).into() }
     }
 
     pub fn len(&self) -> usize {
@@ -25,10 +31,8 @@ impl Packed {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = i32> {
-        self.bytes.split_inclusive(|byte| *byte < 0x80).map(|token| {
-            let bits = |(place, byte): (usize, &u8)| u32::from(byte & 0x7f) << (7 * place);
-            token.iter().enumerate().map(bits).sum::<u32>() as i32
-        })
+        let mut rest = &*self.bytes;
+        (0..self.len).map(move |_| spill::take_number(&mut rest) as i32)
     }
 }
 

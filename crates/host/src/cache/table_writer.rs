@@ -2,15 +2,17 @@
 
 use super::Error;
 use super::digest::{self, Digest, Hasher};
+use super::entries::Entries;
 use super::file_stat::FileStat;
 use super::folder;
 use super::identity::{Identity, language_of, text_key};
 use super::output::Output;
 use super::packed::Packed;
+use super::places::Places;
 use super::settings::AudioForm;
 use super::shard::{Shard, ShardLocation};
 use super::table::{self, ReadyClip, TableEntry, TableMetadata, TokenizedText};
-use crate::corpus::{self, Utterance};
+use crate::corpus::{self, Rows, UtteranceRef};
 use arrow_array::{
     ArrayRef, BinaryArray, FixedSizeBinaryArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch,
     StringArray, UInt32Array, UInt64Array,
@@ -26,8 +28,10 @@ use std::sync::Arc;
 
 /// Everything a table is made of.
 pub(super) struct TableWriter<'a> {
-    pub utterances: &'a [&'a Utterance],
-    pub entries: &'a [&'a TableEntry],
+    pub utterances: Rows<'a>,
+    pub entries: &'a Entries,
+    /// Utterances that have an entry, and that the table is of.
+    pub done: &'a [u32],
     /// What relative paths of recordings start from.
     pub base: &'a Path,
     pub language: &'a str,
@@ -35,7 +39,7 @@ pub(super) struct TableWriter<'a> {
     pub whole: Option<&'a String>,
     pub tokenizer: &'a str,
     pub shards: &'a [Shard],
-    pub places: &'a HashMap<Digest, ShardLocation>,
+    pub places: &'a Places,
 }
 
 impl TableWriter<'_> {
@@ -49,17 +53,17 @@ impl TableWriter<'_> {
     }
 
     fn try_write(&self, dir: &Path, temporary: &Path) -> Result<PathBuf, ArrowError> {
-        let (places, mut about) = self.places();
+        let (mut about, mut numbers) = (self.about(), HashMap::new());
         let (mut writer, mut content) = (None, Hasher::new());
-        for start in (0..self.entries.len().max(1)).step_by(table::PIECE_ROWS) {
-            let piece = start..(start + table::PIECE_ROWS).min(self.entries.len());
-            let part = TableWriter {
-                utterances: &self.utterances[piece.clone()],
-                entries: &self.entries[piece.clone()],
-                ..*self
-            };
-            let lengths = Lengths::of(&part, &places[piece.clone()]);
-            let batch = part.batch(&places[piece], &lengths, &mut content)?;
+        for start in (0..self.done.len().max(1)).step_by(table::PIECE_ROWS) {
+            let rows = &self.done[start..(start + table::PIECE_ROWS).min(self.done.len())];
+            let utterances: Vec<_> = rows.iter().map(|row| self.utterances.get(*row as usize)).collect();
+            let entries: Vec<_> = rows.iter().filter_map(|row| self.entries.get(*row as usize)).collect();
+            let places: Vec<_> = entries.iter().map(|entry| self.place(entry, &mut numbers, &mut about)).collect();
+            about.unsettled |= entries.iter().any(|entry| entry.stat == FileStat::NEVER);
+            let piece = PieceRows { of: self, utterances, entries, places };
+            let lengths = Lengths::of(&piece);
+            let batch = piece.batch(&lengths, &mut content)?;
             let writer: &mut FileWriter<Output> = match &mut writer {
                 Some(writer) => writer,
                 none => {
@@ -77,7 +81,8 @@ impl TableWriter<'_> {
         writer.write_metadata(table::ABOUT, &about);
         writer.finish()?;
         writer.into_inner()?.finish()?;
-        let identity = Identity::of(self.utterances.iter().copied(), self.language, self.tokenizer, self.base);
+        let utterances = self.done.iter().map(|row| self.utterances.get(*row as usize));
+        let identity = Identity::of(utterances, self.language, self.tokenizer, self.base);
         let identity = if self.whole.is_some() { identity.of_part() } else { identity };
         let path = dir.join(identity.file_name(Digest::of(about.as_bytes())));
         fs::rename(temporary, &path)?;
@@ -87,15 +92,55 @@ impl TableWriter<'_> {
         Ok(path)
     }
 
+    /// What the table says of all rows, as far as it is known before they are written.
+    fn about(&self) -> TableMetadata {
+        TableMetadata {
+            format: table::FORMAT,
+            tokenizer: self.tokenizer.to_owned(),
+            whole: self.whole.cloned(),
+            corpus: self.common_folder().to_string_lossy().into_owned(),
+            rows: self.done.len(),
+            fractions: [1f64.to_bits(), 0f64.to_bits()],
+            ..TableMetadata::default()
+        }
+    }
+
+    /// The place of an entry. Shards are numbered as they are met.
+    fn place(&self, entry: &TableEntry, numbers: &mut HashMap<u32, u32>, about: &mut TableMetadata) -> ShardLocation {
+        let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
+        let Some(place) = place else { return ShardLocation { shard: 0, offset: 0, samples: 0, checksum: 0 } };
+        let shard = *numbers.entry(place.shard).or_insert_with(|| {
+            let Shard { path, stat, .. } = &self.shards[place.shard as usize];
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            about.shards.push((name, [stat.bytes, stat.modified_ns, stat.changed_ns]));
+            about.shards.len() as u32 - 1
+        });
+        ShardLocation { shard, ..place }
+    }
+
+    fn common_folder(&self) -> PathBuf {
+        let mut folders = self.done.iter().map(|row| self.base.join(self.utterances.get(*row as usize).audio.parent()));
+        let mut common = folders.next().unwrap_or_default();
+        for folder in folders {
+            while !folder.starts_with(&common) && common.pop() {}
+        }
+        common
+    }
+}
+
+/// Rows of one piece.
+struct PieceRows<'a> {
+    of: &'a TableWriter<'a>,
+    utterances: Vec<UtteranceRef<'a>>,
+    entries: Vec<TableEntry>,
+    places: Vec<ShardLocation>,
+}
+
+impl PieceRows<'_> {
     /// What is read of every row when a table is opened comes first.
-    fn batch(
-        &self,
-        places: &[ShardLocation],
-        lengths: &Lengths,
-        content: &mut Hasher,
-    ) -> Result<RecordBatch, ArrowError> {
+    fn batch(&self, lengths: &Lengths, content: &mut Hasher) -> Result<RecordBatch, ArrowError> {
         let columns: Vec<(&str, ArrayRef)> =
-            [lengths.columns(), self.words(content)?, placed(places), self.stats()].concat();
+            [lengths.columns(), self.words(content)?, placed(&self.places), self.stats()].concat();
         let field =
             |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), *name == "failure");
         let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
@@ -103,21 +148,21 @@ impl TableWriter<'_> {
     }
 
     fn words(&self, content: &mut Hasher) -> Result<Vec<(&'static str, ArrayRef)>, ArrowError> {
-        let key =
-            |utterance: &Utterance| text_key(self.tokenizer, &utterance.text, language_of(utterance, self.language));
+        let TableWriter { tokenizer, language, base, .. } = self.of;
+        let key = |utterance: &UtteranceRef| text_key(tokenizer, utterance.text, language_of(utterance, language));
         let text = TokenizedText { language: String::new(), tokens: Packed::of(&[]) };
         let nothing = ReadyClip { source: Digest::NONE, text };
         let made: Vec<_> = self.entries.iter().map(|entry| entry.outcome.as_ref().unwrap_or(&nothing)).collect();
-        let keys: Vec<Digest> = self.utterances.iter().map(|utterance| key(utterance)).collect();
+        let keys: Vec<Digest> = self.utterances.iter().map(key).collect();
         for (ready, key) in made.iter().zip(&keys) {
             content.update(&ready.source.bytes()).update(&key.bytes());
         }
-        let strings =
-            |of: fn(&Utterance) -> &String| StringArray::from_iter_values(self.utterances.iter().map(|u| of(u)));
-        let audio = self.utterances.iter().map(|u| u.audio.name(self.base).as_os_str().as_bytes().to_vec());
+        let ids = StringArray::from_iter_values(self.utterances.iter().map(|utterance| utterance.id));
+        let speakers = StringArray::from_iter_values(self.utterances.iter().map(|utterance| utterance.speaker));
+        let audio = self.utterances.iter().map(|u| u.audio.name(base).as_os_str().as_bytes().to_vec());
         Ok(vec![
-            ("id", Arc::new(strings(|utterance| &utterance.id))),
-            ("speaker", Arc::new(strings(|utterance| &utterance.speaker))),
+            ("id", Arc::new(ids)),
+            ("speaker", Arc::new(speakers)),
             ("language", Arc::new(StringArray::from_iter_values(made.iter().map(|ready| &ready.text.language)))),
             ("tokens", lists(&made)?),
             ("text", digests(keys.into_iter())?),
@@ -140,46 +185,6 @@ impl TableWriter<'_> {
             ("changed_ns", stat(|stat| stat.changed_ns)),
         ]
     }
-
-    /// The place of every entry, with shards numbered as they are met; and what the table says of all of them.
-    fn places(&self) -> (Vec<ShardLocation>, TableMetadata) {
-        let (mut numbers, mut shards) = (HashMap::new(), vec![]);
-        let mut number = |old: u32| {
-            *numbers.entry(old).or_insert_with(|| {
-                let Shard { path, stat, .. } = &self.shards[old as usize];
-                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                shards.push((name, [stat.bytes, stat.modified_ns, stat.changed_ns]));
-                shards.len() as u32 - 1
-            })
-        };
-        let nowhere = ShardLocation { shard: 0, offset: 0, samples: 0, checksum: 0 };
-        let mut place = |entry: &&TableEntry| {
-            let place = entry.outcome.as_ref().ok().and_then(|ready| self.places.get(&ready.source));
-            place.map_or(nowhere, |place| ShardLocation { shard: number(place.shard), ..*place })
-        };
-        let places = self.entries.iter().map(&mut place).collect();
-        let about = TableMetadata {
-            format: table::FORMAT,
-            tokenizer: self.tokenizer.to_owned(),
-            whole: self.whole.cloned(),
-            corpus: self.common_folder().to_string_lossy().into_owned(),
-            shards,
-            rows: self.entries.len(),
-            fractions: [1f64.to_bits(), 0f64.to_bits()],
-            unsettled: self.entries.iter().any(|entry| entry.stat == FileStat::NEVER),
-            ..TableMetadata::default()
-        };
-        (places, about)
-    }
-
-    fn common_folder(&self) -> PathBuf {
-        let mut folders = self.utterances.iter().map(|u| self.base.join(u.audio.parent()));
-        let mut common = folders.next().unwrap_or_default();
-        for folder in folders {
-            while !folder.starts_with(&common) && common.pop() {}
-        }
-        common
-    }
 }
 
 /// The first columns of a piece.
@@ -192,14 +197,15 @@ struct Lengths {
 }
 
 impl Lengths {
-    fn of(part: &TableWriter, places: &[ShardLocation]) -> Self {
-        let tokens = |entry: &&TableEntry| entry.outcome.as_ref().map_or(0, |ready| ready.text.tokens.len() as u32);
+    fn of(piece: &PieceRows) -> Self {
+        let PieceRows { utterances, entries, places, .. } = piece;
+        let tokens = |entry: &TableEntry| entry.outcome.as_ref().map_or(0, |ready| ready.text.tokens.len() as u32);
         Lengths {
             samples: places.iter().map(|place| place.samples).collect(),
-            tokens: part.entries.iter().map(tokens).collect(),
-            characters: part.utterances.iter().map(|utterance| utterance.text.chars().count() as u32).collect(),
+            tokens: entries.iter().map(tokens).collect(),
+            characters: utterances.iter().map(|utterance| utterance.text.chars().count() as u32).collect(),
             shards: places.iter().map(|place| place.shard).collect(),
-            fractions: part.utterances.iter().map(|utterance| corpus::hash_fraction(&utterance.id)).collect(),
+            fractions: utterances.iter().map(|utterance| corpus::hash_fraction(utterance.id)).collect(),
         }
     }
 

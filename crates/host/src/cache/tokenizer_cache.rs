@@ -5,16 +5,16 @@ use super::digest::Hasher;
 use super::identity::{PIECE_BYTES, field, language_of};
 use super::{kept_dir, remembered};
 use crate::config::Config;
-use crate::corpus::Utterance;
+use crate::corpus::Utterances;
 use crate::text::{self, Tokenizer};
 
 pub(super) const FOLDER: &str = "tokenizers";
 
 /// The tokenizer that `config` asks for, fitted to the whole corpus; and what to tell about it.
-pub fn tokenizer(utterances: &[Utterance], config: &Config) -> Result<(Tokenizer, String), text::Error> {
+pub fn tokenizer(utterances: &Utterances, config: &Config) -> Result<(Tokenizer, String), text::Error> {
     let (language, kind) = (&config.data.language, config.data.tokenizer);
     // Fitted to nothing, it still tells which symbols this machine offers, and the version of what reads texts.
-    let bare = Tokenizer::of_corpus(&[], language, kind)?;
+    let bare = Tokenizer::of_corpus(&Utterances::default(), language, kind)?;
     let path = kept_dir(&config.data).join(FOLDER).join(name(utterances, language, &bare.fingerprint()));
     if let Some(known) = config.data.enable_caching.then(|| remembered::read(&path)).flatten() {
         return Ok((known, bare.describe()));
@@ -29,12 +29,12 @@ pub fn tokenizer(utterances: &[Utterance], config: &Config) -> Result<(Tokenizer
     Ok((fitted, told))
 }
 
-fn name(utterances: &[Utterance], language: &str, fingerprint: &str) -> String {
+fn name(utterances: &Utterances, language: &str, fingerprint: &str) -> String {
     let (mut hasher, mut piece) = (Hasher::new(), Vec::with_capacity(2 * PIECE_BYTES));
     [fingerprint, language].iter().for_each(|part| field(&mut piece, part.as_bytes()));
-    for utterance in utterances {
+    for utterance in utterances.iter() {
         field(&mut piece, utterance.text.as_bytes());
-        field(&mut piece, language_of(utterance, language).as_bytes());
+        field(&mut piece, language_of(&utterance, language).as_bytes());
         if piece.len() > PIECE_BYTES {
             hasher.update(&piece);
             piece.clear();
@@ -59,7 +59,7 @@ mod tests {
     fn what_is_remembered_is_what_was_fitted() {
         let mut case = Case::new(3);
         case.config.data.tokenizer = TokenizerKind::Characters;
-        let run = |case: &Case| tokenizer(&case.utterances, &case.config).unwrap();
+        let run = |case: &Case| tokenizer(&case.rows(), &case.config).unwrap();
         let (fitted, told) = run(&case);
         assert_eq!((told.as_str(), files(&kept_dir(&case.config.data)).len()), ("characters", 1));
         assert_eq!(run(&case).0.fingerprint(), fitted.fingerprint());
@@ -72,7 +72,7 @@ mod tests {
     fn a_damaged_memory_is_none() {
         let mut case = Case::new(3);
         case.config.data.tokenizer = TokenizerKind::Characters;
-        let run = || tokenizer(&case.utterances, &case.config).unwrap().0.fingerprint();
+        let run = || tokenizer(&case.rows(), &case.config).unwrap().0.fingerprint();
         let fitted = run();
         let [path] = &files(&kept_dir(&case.config.data))[..] else { panic!("one file") };
         let text = fs::read_to_string(path).unwrap();

@@ -2,16 +2,18 @@
 
 use super::recordings::Recordings;
 use super::tree::Tree;
-use super::{AudioSource, Corpus, CorpusFormat, Error, Origin, RowProblem, Utterance};
+use super::{AudioSource, Corpus, CorpusFormat, Error, Origin, RowProblem, UtteranceRef};
 use crate::error::Hint;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use regex::Regex;
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 /// What a reader makes of a row; the rest is the same for all readers.
 pub(super) struct Row {
     pub id: String,
-    pub audio: AudioSource,
+    pub audio: AudioSource<'static>,
     pub text: String,
     /// None stands for the name of the corpus folder.
     pub speaker: Option<String>,
@@ -24,24 +26,26 @@ pub(super) struct CorpusBuilder<'a> {
     corpus: Corpus,
     speaker_pattern: Option<&'a Regex>,
     folder_name: String,
-    /// Line of each id, and index of its utterance.
-    seen: HashMap<String, (usize, usize)>,
+    /// Index of the last utterance of each id; the ids themselves lie with the utterances.
+    seen: HashTable<u32>,
+    hasher: RandomState,
 }
 
 impl<'a> CorpusBuilder<'a> {
     pub fn new(tree: Tree, dir: &Path, speaker_pattern: Option<&'a Regex>) -> Self {
         let (recordings, folder_name) = (Recordings::of(tree, dir), folder_name(dir));
-        Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen: HashMap::new() }
+        let (seen, hasher) = (HashTable::new(), RandomState::new());
+        Self { recordings, corpus: Corpus::default(), speaker_pattern, folder_name, seen, hasher }
     }
 
     pub fn add(&mut self, file: &Path, line: usize, row: Result<Row, String>) {
-        match row.and_then(|row| self.utterance(row, line)) {
-            Ok(utterance) => {
+        match row.and_then(|row| self.utterance(row)) {
+            Ok(()) => {
                 if self.corpus.files.last().is_none_or(|last| last != file) {
                     self.corpus.files.push(file.into());
                 }
-                self.corpus.origins.push(Origin { file: self.corpus.files.len() - 1, line });
-                self.corpus.utterances.push(utterance);
+                let origin = Origin { file: self.corpus.files.len() as u32 - 1, line: line as u32 };
+                self.corpus.origins.push(origin);
             }
             Err(what) => self.corpus.problems.push(RowProblem { file: file.into(), line, what }),
         }
@@ -51,9 +55,9 @@ impl<'a> CorpusBuilder<'a> {
     /// own, because each may number its clips from 1.
     pub fn add_of_shard(&mut self, shard: &Path, number: usize, row: Result<Row, String>) {
         let row = row.map(|row| {
-            let is_taken = self.seen.get(&row.id).is_some_and(|&(_, index)| {
-                let origin = self.corpus.origins.get(index);
-                origin.is_none_or(|origin| self.corpus.files.get(origin.file).is_none_or(|file| file != shard))
+            let is_taken = self.seen(&row.id).is_some_and(|index| {
+                let file = self.corpus.files.get(self.corpus.origins[index].file as usize);
+                file.is_none_or(|file| file != shard)
             });
             let stem =
                 || shard.file_name().and_then(|name| name.to_str()?.split('.').next()).unwrap_or("shard").to_owned();
@@ -76,26 +80,45 @@ impl<'a> CorpusBuilder<'a> {
         }
     }
 
-    fn utterance(&mut self, row: Row, line: usize) -> Result<Utterance, String> {
+    fn utterance(&mut self, row: Row) -> Result<(), String> {
         if row.text.trim().is_empty() {
             return Err("the text is empty".into());
         }
         self.check_id(&row)?;
         let Row { id, audio, text, speaker, language } = row;
         let speaker = self.speaker(&id, speaker)?;
-        // Indices count what is among the utterances, so nothing may fail from here on.
-        self.seen.insert(id.clone(), (line, self.corpus.utterances.len()));
-        Ok(Utterance { id, audio, text, speaker, language })
+        self.note(&id);
+        let (id, text, speaker, language) = (&*id, &*text, &*speaker, language.as_deref());
+        self.corpus.utterances.push(&UtteranceRef { id, audio, text, speaker, language });
+        Ok(())
+    }
+
+    /// Index of the last utterance of an id.
+    fn seen(&self, id: &str) -> Option<usize> {
+        let is_same = |index: &u32| self.corpus.utterances.get(*index as usize).id == id;
+        self.seen.find(self.hasher.hash_one(id), is_same).map(|index| *index as usize)
+    }
+
+    /// Notes that the next utterance has this id.
+    fn note(&mut self, id: &str) {
+        let Self { seen, hasher, corpus: Corpus { utterances, .. }, .. } = self;
+        let of = |index: &u32| utterances.get(*index as usize).id;
+        let next = utterances.len() as u32;
+        match seen.entry(hasher.hash_one(id), |index| of(index) == id, |index| hasher.hash_one(of(index))) {
+            Entry::Occupied(mut earlier) => *earlier.get_mut() = next,
+            Entry::Vacant(room) => _ = room.insert(next),
+        }
     }
 
     /// Refuses an id that was there before. Each part may number its own recordings from 1, but none may validate on
     /// what it trains on.
     fn check_id(&self, row: &Row) -> Result<(), String> {
-        let Some(&(line, index)) = self.seen.get(&row.id) else { return Ok(()) };
+        let Some(index) = self.seen(&row.id) else { return Ok(()) };
+        let line = self.corpus.origins[index].line;
         if self.corpus.validation_from.is_none_or(|from| index >= from) {
             return Err(format!("id `{}` again, first on line {line}", row.id));
         }
-        let is_trained_on = self.corpus.utterances.get(index).is_some_and(|first| first.audio == row.audio);
+        let is_trained_on = self.corpus.utterances.get(index).audio == row.audio;
         let what = || format!("id `{}` again, which is on line {line} of the training part", row.id);
         if is_trained_on { Err(what()) } else { Ok(()) }
     }

@@ -87,7 +87,7 @@ mod tests {
         let corpus = auto(&dir).unwrap();
         assert_eq!((corpus.utterances.len(), corpus.validation_from), (2, Some(1)));
         let alone = read(&dir.path().join("dev.tsv"), &ReadOptions::default()).unwrap();
-        assert_eq!((alone.utterances[0].id.as_str(), alone.validation_from), ("b", None));
+        assert_eq!((alone.utterances.get(0).id, alone.validation_from), ("b", None));
     }
 
     #[test]

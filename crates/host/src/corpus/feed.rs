@@ -1,8 +1,8 @@
 //! The bytes of many clips, in the order in which they will be asked for: shards are read from front to back, several at
 //! a time and ahead of who asks.
 
-use super::AudioSource;
 use super::shards::{is_lasting, why};
+use super::{AudioSource, Member};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -26,8 +26,8 @@ pub struct Unread {
 pub struct AudioFeed(Arc<Shared>);
 
 struct Shared {
-    /// Sources that lie in shards, with the number that each is asked for by.
-    sources: Vec<(usize, AudioSource)>,
+    /// What lies in shards, with the number that each is asked for by.
+    sources: Vec<(usize, Member)>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -47,8 +47,8 @@ struct State {
 impl AudioFeed {
     /// `sources` in the order in which they will be asked for, each once, with the number that it is asked for by. Files
     /// that lie by themselves are left to who asks.
-    pub fn new(sources: impl Iterator<Item = (usize, AudioSource)>) -> Self {
-        let sources: Vec<_> = sources.filter(|(_, source)| source.member().is_some()).collect();
+    pub fn new<'a>(sources: impl Iterator<Item = (usize, AudioSource<'a>)>) -> Self {
+        let sources: Vec<_> = sources.filter_map(|(number, source)| Some((number, source.member()?.clone()))).collect();
         let runs = runs(&sources);
         let readers = READERS.min(runs.len());
         let state = Mutex::new(State { runs, ..State::default() });
@@ -107,21 +107,19 @@ impl Shared {
     /// None when nobody asks any more.
     fn read_run(&self, run: Range<usize>) -> Option<()> {
         let start = run.start;
-        let shard = |at: usize| self.sources[at].1.member().map(|member| &member.shard);
-        let mut reader = shard(start).map(|shard| shard.open(true));
+        let mut reader = self.sources[start].1.shard.open(true);
         for at in run {
-            let (number, source) = &self.sources[at];
-            let bytes = match (&mut reader, source.member()) {
+            let (number, member) = &self.sources[at];
+            let bytes = match &mut reader {
                 // Whoever waits for a clip must not wait for a reader that is no more.
-                (Some(Ok(reader)), Some(member)) => catch_unwind(AssertUnwindSafe(|| reader.member(member)))
+                Ok(reader) => catch_unwind(AssertUnwindSafe(|| reader.member(member)))
                     .unwrap_or_else(|_| Err(io::Error::other("its reader failed on it")))
                     .map_err(|error| unread(&error)),
-                (Some(Err(error)), _) => Err(unread(error)),
-                _ => Err(Unread { reason: "not in a shard".into(), may_pass: false }),
+                Err(error) => Err(unread(error)),
             };
             // What the network refuses once it refuses for all that follow: they are not waited for one by one.
             if let Err(Unread { may_pass: true, reason }) = &bytes {
-                reader = Some(Err(io::Error::new(io::ErrorKind::NotConnected, reason.clone())));
+                reader = Err(io::Error::new(io::ErrorKind::NotConnected, reason.clone()));
             }
             self.put(start, *number, bytes)?;
         }
@@ -154,8 +152,8 @@ fn unread(error: &io::Error) -> Unread {
 }
 
 /// Neighbours that lie in one shard.
-fn runs(sources: &[(usize, AudioSource)]) -> VecDeque<Range<usize>> {
-    let shard = |at: usize| sources[at].1.member().map(|member| Arc::as_ptr(&member.shard));
+fn runs(sources: &[(usize, Member)]) -> VecDeque<Range<usize>> {
+    let shard = |at: usize| Arc::as_ptr(&sources[at].1.shard);
     let (mut runs, mut start) = (VecDeque::new(), 0);
     for at in 1..=sources.len() {
         if at == sources.len() || shard(at) != shard(start) {

@@ -212,6 +212,6 @@ mod tests {
         let error = auto(&dir).unwrap_err();
         assert!(matches!(&error, Error::Several { names, .. } if names.len() == 4), "{error}");
         let one = read(&dir.path().join("more.jsonl"), &ReadOptions::default()).unwrap();
-        assert_eq!(one.utterances[0].id, "b");
+        assert_eq!(one.utterances.get(0).id, "b");
     }
 }

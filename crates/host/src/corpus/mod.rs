@@ -23,6 +23,7 @@ mod source;
 mod split;
 mod tree;
 mod two_file;
+mod utterances;
 mod vctk;
 
 pub use error::{Error, RowProblem};
@@ -30,13 +31,14 @@ pub use feed::{AudioFeed, Unread};
 pub use source::{AudioSource, Member, is_member, shown};
 pub use split::hash_fraction;
 pub(crate) use split::{Borders, Share, split};
+pub use utterances::{Rows, Utterance, UtteranceRef, Utterances};
 
 use crate::config::{CorpusFormat, Data};
 use crate::storage::{self, Store};
 use builder::CorpusBuilder;
 use detect::{Folder, Metadata};
 use regex::Regex;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use tree::Tree;
 
@@ -86,31 +88,20 @@ impl ReadOptions {
     }
 }
 
-/// A recording and what is said in it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Utterance {
-    pub id: String,
-    pub audio: AudioSource,
-    pub text: String,
-    pub speaker: String,
-    /// A code in lower case such as `en` or `pt-br`; none where the metadata name none.
-    pub language: Option<String>,
-}
-
 /// Where in the metadata an utterance was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Index of the file in `Corpus::files`.
-    pub file: usize,
+    pub file: u32,
     /// Number of the line, or of the clip in its shard, counted from 1.
-    pub line: usize,
+    pub line: u32,
 }
 
 /// All that was read of a corpus.
 #[derive(Debug, Default)]
 pub struct Corpus {
     /// All utterances; a validation part that the corpus brings with it comes last.
-    pub utterances: Vec<Utterance>,
+    pub utterances: Utterances,
     /// Where each utterance was read.
     pub origins: Vec<Origin>,
     /// The metadata files, or shards, that utterances were read from.
@@ -126,14 +117,15 @@ pub struct Corpus {
 
 impl Corpus {
     /// Training part, and the validation part where the corpus brings one.
-    pub fn into_parts(mut self) -> (Vec<Utterance>, Option<Vec<Utterance>>) {
-        let validation = self.validation_from.map(|from| self.utterances.split_off(from.min(self.utterances.len())));
-        (self.utterances, validation)
+    pub fn into_parts(self) -> (Vec<Utterance>, Option<Vec<Utterance>>) {
+        let mut training: Vec<Utterance> = self.utterances.iter().map(UtteranceRef::into_owned).collect();
+        let validation = self.validation_from.map(|from| training.split_off(from.min(training.len())));
+        (training, validation)
     }
 
     /// Number of speakers, by the names in the metadata.
     pub fn speakers(&self) -> usize {
-        self.utterances.iter().map(|utterance| &utterance.speaker).collect::<BTreeSet<_>>().len()
+        self.utterances.iter().map(|utterance| utterance.speaker).collect::<HashSet<_>>().len()
     }
 
     /// Whether its rows stand in lists that single lines can be left out of.
@@ -143,11 +135,11 @@ impl Corpus {
 
     /// In the order in which the sound lies in its archive, which is read from front to back. Parts stay parts.
     fn in_shard_order(mut self) -> Self {
-        let place = |utterance: &Utterance| utterance.audio.member().map(Member::at);
+        let place = |index: usize| self.utterances.get(index).audio.member().map(Member::at);
         let from = self.validation_from.unwrap_or(self.utterances.len());
         let mut order: Vec<usize> = (0..self.utterances.len()).collect();
-        order.sort_by_key(|&index| (index >= from, place(&self.utterances[index])));
-        self.utterances = order.iter().map(|&index| self.utterances[index].clone()).collect();
+        order.sort_by_cached_key(|&index| (index >= from, place(index)));
+        self.utterances = order.iter().map(|&index| self.utterances.get(index)).collect();
         self.origins = order.iter().map(|&index| self.origins[index]).collect();
         self
     }
@@ -158,8 +150,8 @@ impl Corpus {
     }
 }
 
-/// Reads a corpus: a folder, a single metadata file of one, shards in a folder, behind a URL or of a pattern. Memory: the
-/// utterances, and the names of their files.
+/// Reads a corpus: a folder, a single metadata file of one, shards in a folder, behind a URL or of a pattern. Memory: some
+/// bytes for each utterance, and the names of their files.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Corpus, Error> {
     if let Some(found) = shards::find(path, options.format, false)? {
         return of_shards(&found, path, options);

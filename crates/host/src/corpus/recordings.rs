@@ -26,7 +26,7 @@ impl Recordings {
 
     /// The recording of this name in the first of these folders that has it, and its name without the extension, which
     /// may be missing in the first place. `""` is the corpus folder itself.
-    pub fn find(&mut self, folders: &[&str], name: &str) -> Result<(String, AudioSource), String> {
+    pub fn find(&mut self, folders: &[&str], name: &str) -> Result<(String, AudioSource<'static>), String> {
         let name = inside(name)?;
         for folder in folders {
             if let Some((id, path)) = self.look(Path::new(folder), &name)? {

@@ -13,8 +13,8 @@ const SEPARATOR: u8 = 0;
 
 /// Where the sound of a clip lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AudioSource {
-    File(PathBuf),
+pub enum AudioSource<'a> {
+    File(Cow<'a, Path>),
     Member(Member),
 }
 
@@ -28,7 +28,7 @@ pub struct Member {
     pub(super) bytes: u64,
 }
 
-impl AudioSource {
+impl AudioSource<'_> {
     /// The file, where it has one of its own.
     pub fn file(&self) -> Option<&Path> {
         match self {
@@ -46,7 +46,7 @@ impl AudioSource {
 
     /// A name that no other clip has, wherever the program was started: the absolute path, or shard and place.
     /// [`shown`] makes it readable.
-    pub fn name<'a>(&'a self, base: &Path) -> Cow<'a, Path> {
+    pub fn name(&self, base: &Path) -> Cow<'_, Path> {
         match self {
             AudioSource::File(path) if path.is_absolute() => Cow::Borrowed(path),
             AudioSource::File(path) => Cow::Owned(base.join(path)),
@@ -64,6 +64,22 @@ impl AudioSource {
         match self {
             AudioSource::File(path) => path.parent().unwrap_or(Path::new("")),
             AudioSource::Member(member) => Path::new(member.shard.name()),
+        }
+    }
+
+    /// The same, as it lies there.
+    pub fn borrowed(&self) -> AudioSource<'_> {
+        match self {
+            AudioSource::File(path) => AudioSource::File(Cow::Borrowed(path)),
+            AudioSource::Member(member) => AudioSource::Member(member.clone()),
+        }
+    }
+
+    /// The same, on its own.
+    pub fn into_owned(self) -> AudioSource<'static> {
+        match self {
+            AudioSource::File(path) => AudioSource::File(path.into_owned().into()),
+            AudioSource::Member(member) => AudioSource::Member(member),
         }
     }
 
@@ -112,7 +128,7 @@ impl fmt::Debug for Member {
     }
 }
 
-impl fmt::Display for AudioSource {
+impl fmt::Display for AudioSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", shown(&self.name(Path::new(""))).display())
     }
@@ -142,14 +158,14 @@ fn split(name: &Path) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-impl From<PathBuf> for AudioSource {
+impl From<PathBuf> for AudioSource<'_> {
     fn from(path: PathBuf) -> Self {
-        AudioSource::File(path)
+        AudioSource::File(path.into())
     }
 }
 
-impl From<&str> for AudioSource {
+impl From<&str> for AudioSource<'_> {
     fn from(path: &str) -> Self {
-        AudioSource::File(path.into())
+        PathBuf::from(path).into()
     }
 }

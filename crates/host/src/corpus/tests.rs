@@ -30,11 +30,11 @@ pub(super) fn explained(error: Error) -> String {
 
 /// `id, recording in the folder, text, speaker, language` of each utterance.
 pub(super) fn told(dir: &TempDir, corpus: &Corpus) -> Vec<[String; 5]> {
-    let tell = |row: &Utterance| {
+    let tell = |row: UtteranceRef| {
         let path = row.audio.file().unwrap();
         let audio = path.strip_prefix(dir.path()).unwrap_or(path).to_str().unwrap().to_owned();
-        let language = row.language.clone().unwrap_or_default();
-        [row.id.clone(), audio, row.text.clone(), row.speaker.clone(), language]
+        let language = row.language.unwrap_or_default();
+        [row.id, &audio, row.text, row.speaker, language].map(str::to_owned)
     };
     corpus.utterances.iter().map(tell).collect()
 }
@@ -75,7 +75,7 @@ fn a_named_format_wins_over_what_is_seen() {
         folder(&[("metadata.csv", b"a|anna|one text\nb|anna|two texts\n"), ("wavs/a.wav", b""), ("wavs/b.wav", b"")]);
     let text = |format| {
         let corpus = read(dir.path(), &ReadOptions { format, speaker_pattern: None }).unwrap();
-        (corpus.format, corpus.utterances[0].text.clone(), corpus.utterances[0].speaker.clone())
+        (corpus.format, corpus.utterances.get(0).text.to_owned(), corpus.utterances.get(0).speaker.to_owned())
     };
     assert_eq!(text(CorpusFormat::Auto), (CorpusFormat::Piper, "one text".into(), "anna".into()));
     assert_eq!(text(CorpusFormat::Piper), text(CorpusFormat::Auto));
@@ -101,7 +101,7 @@ fn a_pattern_finds_the_speaker_in_the_id() {
     ]);
     let options = ReadOptions { format: CorpusFormat::Auto, speaker_pattern: Some(Regex::new("^([a-z]+)_").unwrap()) };
     let corpus = read(dir.path(), &options).unwrap();
-    let speakers: Vec<&str> = corpus.utterances.iter().map(|row| row.speaker.as_str()).collect();
+    let speakers: Vec<&str> = corpus.utterances.iter().map(|row| row.speaker).collect();
     assert_eq!(speakers, ["anna", "bob"]);
     assert!(corpus.problems[0].to_string().ends_with("metadata.csv:3: speaker_pattern finds no speaker in id `x3`"));
 }
@@ -198,7 +198,7 @@ fn try_metadata(dir: &TempDir, which: usize, bytes: &[u8]) -> Result<(), TestCas
             prop_assert!(
                 utterances.iter().all(|row| row.audio.file().is_some_and(|path| path.starts_with(dir.path())))
             );
-            let is_whole = |row: &Utterance| !(row.text.is_empty() || row.id.is_empty() || row.speaker.is_empty());
+            let is_whole = |row: UtteranceRef| !(row.text.is_empty() || row.id.is_empty() || row.speaker.is_empty());
             prop_assert!(utterances.iter().all(is_whole));
         }
     }

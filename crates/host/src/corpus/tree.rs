@@ -149,10 +149,10 @@ impl Tree {
     }
 
     /// Where the sound of a file lies.
-    pub fn source(&self, file: PathBuf) -> AudioSource {
+    pub fn source(&self, file: PathBuf) -> AudioSource<'static> {
         match self {
-            Tree::Disk => AudioSource::File(file),
-            Tree::Listed(listed) => listed.file(&file).map_or(AudioSource::File(file), AudioSource::Member),
+            Tree::Disk => file.into(),
+            Tree::Listed(listed) => listed.file(&file).map_or_else(|| file.clone().into(), AudioSource::Member),
         }
     }
 }

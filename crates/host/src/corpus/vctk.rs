@@ -54,7 +54,12 @@ fn row(speaker: &str, stem: &str, text: String, wavs: &[&str], recordings: &mut 
     Ok(Row { id, audio, text, speaker: Some(speaker.into()), language: None })
 }
 
-fn recording(speaker: &str, stem: &str, wavs: &[&str], recordings: &mut Recordings) -> Result<AudioSource, String> {
+fn recording(
+    speaker: &str,
+    stem: &str,
+    wavs: &[&str],
+    recordings: &mut Recordings,
+) -> Result<AudioSource<'static>, String> {
     let mut first_problem = None;
     for microphone in MICROPHONES {
         match recordings.find(wavs, &format!("{speaker}/{stem}{microphone}")) {

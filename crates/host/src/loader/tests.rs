@@ -53,7 +53,16 @@ fn open(dir: &Path, content: CacheContent, clips: &[(Vec<f32>, &str, &str)]) -> 
         .collect();
     let config = config(dir, content);
     let tokenizer = Tokenizer::fit(utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap())));
-    let cache = cache::open(&utterances, &tokenizer, &config, &|_| (), &AtomicBool::new(false), &Hook::NONE).unwrap().0;
+    let cache = cache::open(
+        &utterances.into_iter().collect(),
+        &tokenizer,
+        &config,
+        &|_| (),
+        &AtomicBool::new(false),
+        &Hook::NONE,
+    )
+    .unwrap()
+    .0;
     (cache, tokenizer)
 }
 

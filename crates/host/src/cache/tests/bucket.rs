@@ -36,7 +36,7 @@ fn elsewhere(case: &Case) -> Config {
 }
 
 fn opened(case: &Case, config: &Config) -> (Cache, CacheReport) {
-    prepare(&case.utterances, &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
+    prepare(&case.rows(), &case.tokenizer, config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 /// The folder of these settings in the bucket.
@@ -328,7 +328,7 @@ fn parts_are_built_into_a_bucket_by_several_machines() {
     let case = in_bucket(spoken().workers(1));
     let part = |number, config: &Config| {
         let stop = AtomicBool::new(false);
-        prepare_part(&case.utterances, Part { number, of: 3 }, &case.tokenizer, config, &|_| (), &stop).unwrap().built
+        prepare_part(&case.rows(), Part { number, of: 3 }, &case.tokenizer, config, &|_| (), &stop).unwrap().built
     };
     let machines: Vec<Config> = (0..3)
         .map(|number| {

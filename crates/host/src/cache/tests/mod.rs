@@ -12,6 +12,7 @@ use super::digest::Digest;
 use super::*;
 use crate::audio;
 use crate::config::{CacheContent, MaxFailures};
+use crate::corpus::Utterance;
 use crate::error::Explained;
 use std::f32::consts::TAU;
 use std::fs::File;
@@ -50,6 +51,10 @@ impl Case {
         self
     }
 
+    pub fn rows(&self) -> Utterances {
+        self.utterances.iter().cloned().collect()
+    }
+
     /// The folder of these settings.
     pub fn dir(&self) -> PathBuf {
         kept_dir(&self.config.data).join(FeatureSettings::new(&self.config).folder())
@@ -60,7 +65,7 @@ impl Case {
     }
 
     fn run_with(&self, progress: &(dyn Fn(Progress) + Sync), stop: &AtomicBool) -> Result<(Cache, CacheReport), Error> {
-        open(&self.utterances, &self.tokenizer, &self.config, progress, stop, &Hook::NONE)
+        open(&self.rows(), &self.tokenizer, &self.config, progress, stop, &Hook::NONE)
     }
 
     pub fn counts(&self) -> (usize, usize, usize, usize) {
@@ -190,7 +195,7 @@ fn a_recording_that_was_not_looked_at_is_looked_at_when_it_is_used() {
     case.run().unwrap();
     let open_unseen = || {
         let (progress, stop) = (|_| (), AtomicBool::new(false));
-        with_job(0, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), build_missing)
+        with_job(0, all(&case.rows()), &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), build_missing)
             .unwrap()
             .unwrap()
     };
@@ -216,7 +221,7 @@ fn shards_that_were_not_mapped_are_mapped_when_they_are_used() {
     let (progress, stop) = (|_| (), AtomicBool::new(false));
     let lazily = |job: &BuildJob| build_missing(&BuildJob { mapped_at_once: 1, ..job.clone() });
     let open = || {
-        with_job(9, &case.utterances, &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), lazily)
+        with_job(9, all(&case.rows()), &case.tokenizer, &case.config, (&progress, &stop, &Hook::NONE), lazily)
             .unwrap()
             .unwrap()
     };
@@ -286,7 +291,7 @@ fn parts_are_those_of_the_corpus() {
     };
     for (train, val) in [(0.9, 0.1), (1.0, 0.0), (0.5, 0.3), (0.01, 0.01), (0.2, 0.8)] {
         (case.config.data.train_split, case.config.data.val_split) = (train, val);
-        let corpus = crate::corpus::Corpus { utterances: case.utterances.clone(), ..Default::default() };
+        let corpus = crate::corpus::Corpus { utterances: case.rows(), ..Default::default() };
         let (expected, held_out) = crate::dataset::parts(corpus, &case.config.data);
         let (training, validation) = cache.parts(None, &case.config.data).unwrap();
         assert_eq!((ids(&training), ids(&validation)), (all_of(expected), all_of(held_out)), "{train} {val}");
@@ -392,7 +397,7 @@ fn bad_clips_are_counted_skipped_and_remembered() {
 #[test]
 fn a_text_that_cannot_be_read_fails_its_clip_and_is_tried_again() {
     let mut case = Case::new(3);
-    let Ok(tokenizer) = Tokenizer::of_corpus(&case.utterances, "en", crate::config::TokenizerKind::Phonemes) else {
+    let Ok(tokenizer) = Tokenizer::of_corpus(&case.rows(), "en", crate::config::TokenizerKind::Phonemes) else {
         return crate::skipped("espeak-ng, whose voices can be missing, is not installed");
     };
     case.tokenizer = tokenizer;

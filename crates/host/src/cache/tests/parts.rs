@@ -5,11 +5,11 @@ use std::thread::scope;
 
 fn build(case: &Case, number: usize, of: usize) -> Result<CacheReport, Error> {
     let (part, stop) = (Part { number, of }, AtomicBool::new(false));
-    prepare_part(&case.utterances, part, &case.tokenizer, &case.config, &|_| (), &stop)
+    prepare_part(&case.rows(), part, &case.tokenizer, &case.config, &|_| (), &stop)
 }
 
 fn prepared(case: &Case) -> (Cache, CacheReport) {
-    prepare(&case.utterances, &case.tokenizer, &case.config, &|_| (), &AtomicBool::new(false)).unwrap()
+    prepare(&case.rows(), &case.tokenizer, &case.config, &|_| (), &AtomicBool::new(false)).unwrap()
 }
 
 fn clips(cache: &Cache) -> Vec<(String, Vec<i32>, Vec<i16>)> {
@@ -38,7 +38,7 @@ fn parts_that_are_built_at_once_become_one_index() {
     let reads = AtomicUsize::new(0);
     let hook = Hook::new(move |moment| assert!(moment != crate::simulate::Moment::ReadRecording, "{reads:?}"));
     let (cache, report) =
-        open(&case.utterances, &case.tokenizer, &case.config, &|_| (), &AtomicBool::new(false), &hook).unwrap();
+        open(&case.rows(), &case.tokenizer, &case.config, &|_| (), &AtomicBool::new(false), &hook).unwrap();
     assert_eq!((counts(&report), clips(&cache)), ((0, 0, 30, 0), truth));
     assert_eq!(case.tables().len(), 1, "parts have served");
     assert_eq!(case.counts(), (0, 0, 30, 0));
@@ -99,7 +99,7 @@ fn parts_wait_for_a_build_of_the_whole_and_not_for_each_other() {
         stop.store(true, Ordering::Relaxed);
     };
     let part = Part { number: 1, of: 2 };
-    let ended = prepare_part(&case.utterances, part, &case.tokenizer, &case.config, &note, &stop);
+    let ended = prepare_part(&case.rows(), part, &case.tokenizer, &case.config, &note, &stop);
     // Asked to stop while it waits.
     assert!(matches!(ended, Err(Error::Interrupted { built: 0 })) || waited.into_inner());
 }

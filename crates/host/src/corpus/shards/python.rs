@@ -56,10 +56,10 @@ fn shar_that_lhotse_wrote() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/shar");
     let corpus = read(&folder, &ReadOptions::default()).unwrap();
     assert_eq!((corpus.format, corpus.problems.len()), (CorpusFormat::Shar, 0), "{:?}", corpus.problems);
-    let ids: Vec<_> = corpus.utterances.iter().map(|row| (row.id.as_str(), row.text.as_str())).collect();
+    let ids: Vec<_> = corpus.utterances.iter().map(|row| (row.id, row.text)).collect();
     assert_eq!(ids, [("cut-0", "text 0"), ("cut-1", "text 1"), ("cut-2", "text 2")]);
-    assert!(corpus.utterances.iter().all(|row| row.speaker == "anna" && row.language.as_deref() == Some("de")));
-    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+    assert!(corpus.utterances.iter().all(|row| row.speaker == "anna" && row.language == Some("de")));
+    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio)));
     for (index, bytes) in [233, 269].into_iter().enumerate() {
         let sound = feed.take(index).unwrap();
         assert!(sound.starts_with(b"fLaC") && sound.len() == bytes, "{index}: {}", sound.len());
@@ -76,13 +76,9 @@ fn is_right(folder: &Path) {
         "{name}: {:?}",
         corpus.problems
     );
-    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio)));
     for (index, row) in corpus.utterances.iter().enumerate() {
-        assert_eq!(
-            (row.text.clone(), &*row.speaker, row.language.as_deref()),
-            (format!("text {index}"), "anna", Some("de")),
-            "{name}"
-        );
+        assert_eq!((row.text, row.speaker, row.language), (&*format!("text {index}"), "anna", Some("de")), "{name}");
         let sound = if row.audio.file().is_some() { row.audio.read().unwrap() } else { feed.take(index).unwrap() };
         let sample = i16::try_from(index).unwrap().to_le_bytes();
         assert!(sound.starts_with(b"RIFF") && sound[44..].starts_with(&sample.repeat(4)), "{name}: {sound:?}");

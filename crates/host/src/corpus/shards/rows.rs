@@ -82,7 +82,7 @@ fn to_row(row: ShardRow, shard: &Arc<Shard>) -> Result<Row, String> {
     let language = language.as_deref().map(language::code).transpose()?;
     let audio = match audio {
         RowAudio::Here { at, bytes } => AudioSource::Member(Member { shard: shard.clone(), at, bytes }),
-        RowAudio::Beside(path) => AudioSource::File(beside(shard, &path)?),
+        RowAudio::Beside(path) => beside(shard, &path)?.into(),
     };
     Ok(Row { id: key, audio, text, speaker, language })
 }

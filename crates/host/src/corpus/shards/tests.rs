@@ -42,13 +42,13 @@ fn read(path: &Path) -> Result<Corpus, Error> {
 
 /// `id, sound, text, speaker, language` of each clip, the sound as the feed reads it.
 fn told(corpus: &Corpus) -> Vec<[String; 5]> {
-    let sources = corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone()));
+    let sources = corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio));
     let feed = AudioFeed::new(sources);
-    let tell = |(index, row): (usize, &crate::corpus::Utterance)| {
+    let tell = |(index, row): (usize, crate::corpus::UtteranceRef)| {
         let sound = feed.take(index).unwrap_or_else(|unread| panic!("{}: {}", row.id, unread.reason));
         assert_eq!(row.audio.read().unwrap(), sound, "by itself it is the same");
-        let sound = String::from_utf8_lossy(&sound).into_owned();
-        [row.id.clone(), sound, row.text.clone(), row.speaker.clone(), row.language.clone().unwrap_or_default()]
+        let sound = String::from_utf8_lossy(&sound);
+        [row.id, &sound, row.text, row.speaker, row.language.unwrap_or_default()].map(str::to_owned)
     };
     corpus.utterances.iter().enumerate().map(tell).collect()
 }
@@ -107,8 +107,9 @@ fn webdataset_in_a_folder_plain_and_packed() {
 fn shards_that_number_their_clips_alike_and_names_that_tell_parts() {
     let one = |text: &str| tar_of(&[("0.wav", text.as_bytes()), ("0.txt", text.as_bytes())]);
     let dir = folder(&[("x-{1}.tar", &one("first")), ("x-2.tar", &one("second")), ("note.md", b"")]);
-    let ids =
-        |path: &Path| read(path).unwrap().utterances.into_iter().map(|row| (row.id, row.text)).collect::<Vec<_>>();
+    let ids = |path: &Path| {
+        read(path).unwrap().utterances.iter().map(|row| (row.id.to_owned(), row.text.to_owned())).collect::<Vec<_>>()
+    };
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(ids(dir.path()), [pair("0", "second"), pair("x-{1}/0", "first")]);
     let parts = folder(&[
@@ -162,7 +163,7 @@ fn what_is_wrong_with_a_tar_is_told_and_the_rest_is_kept() {
         ("5.tar", &[1; 600]),
     ]);
     let corpus = read(dir.path()).unwrap();
-    let ids: Vec<_> = corpus.utterances.iter().map(|row| row.id.as_str()).collect();
+    let ids: Vec<_> = corpus.utterances.iter().map(|row| row.id).collect();
     assert_eq!(ids, ["a", "last", "3/a"], "{:#?}", problems(&corpus));
     let found = problems(&corpus);
     for (place, what) in [
@@ -282,15 +283,14 @@ fn parquet_with_labels_and_holes() {
     let corpus = read(dir.path()).unwrap();
     assert_eq!(corpus.format, CorpusFormat::Parquet);
     assert_eq!(problems(&corpus), ["train-00000-of-00001.parquet:2: the text is empty"]);
-    let speakers: Vec<_> =
-        corpus.utterances.iter().map(|row| (row.id.as_str(), row.speaker.as_str(), row.language.as_deref())).collect();
+    let speakers: Vec<_> = corpus.utterances.iter().map(|row| (row.id, row.speaker, row.language)).collect();
     assert_eq!(speakers[0], ("train-00000-of-00001/0", "anna", Some("de")));
     assert_eq!((speakers[1].1, speakers[2].1), ("bob", "5"));
-    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio)));
     assert_eq!((&*feed.take(0).unwrap(), &*feed.take(1).unwrap()), (&b"sound 0"[..], &b"sound 2"[..]));
     assert_eq!(feed.take(2).unwrap_err().reason, "no sound in its row");
     assert_eq!(&*feed.take(3).unwrap(), b"sound 4", "the rows after it are there");
-    assert_eq!(corpus.utterances[1].audio.read().unwrap(), b"sound 2");
+    assert_eq!(corpus.utterances.get(1).audio.read().unwrap(), b"sound 2");
     let dir = folder(&[("a.parquet", &bytes[..bytes.len() - 9]), ("b.parquet", b"PAR1"), ("c.parquet", &bytes)]);
     let corpus = read(dir.path()).unwrap();
     assert_eq!(corpus.utterances.len(), 4);
@@ -405,7 +405,7 @@ mod remote {
         server.trouble(|_| None);
         let corpus = read_found(&found);
         server.trouble(|request| (request.key == "x/1.tar").then_some(Trouble::Half));
-        let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+        let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio)));
         let read: Vec<_> = (0..12).map(|index| feed.take(index)).collect();
         assert!(read[..4].iter().chain(&read[8..]).all(Result::is_ok));
         assert!(read[4..8].iter().all(|read| read.as_ref().is_err_and(|unread| unread.may_pass)), "{:?}", read[4]);
@@ -414,7 +414,9 @@ mod remote {
         // One that was replaced since it was looked at is another shard.
         server.trouble(|_| None);
         server.put("x/0.tar", tar_of(&CLIPS[..4]));
-        assert!(corpus.utterances[0].audio.read().unwrap_err().to_string().contains("changed since it was looked at"));
+        assert!(
+            corpus.utterances.get(0).audio.read().unwrap_err().to_string().contains("changed since it was looked at")
+        );
     }
 }
 
@@ -435,7 +437,7 @@ fn try_shard(dir: &TempDir, name: &str, bytes: &[u8]) -> Result<(), TestCaseErro
     fs::write(dir.path().join(name), bytes).unwrap();
     let Ok(corpus) = read(dir.path()) else { return Ok(()) };
     prop_assert!(corpus.utterances.len() + corpus.problems.len() <= 64);
-    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio.clone())));
+    let feed = AudioFeed::new(corpus.utterances.iter().enumerate().map(|(index, row)| (index, row.audio)));
     for (index, row) in corpus.utterances.iter().enumerate().filter(|(_, row)| row.audio.file().is_none()) {
         if let Ok(sound) = feed.take(index) {
             prop_assert!(sound.len() <= bytes.len().max(1 << 16), "more than there is");

@@ -8,7 +8,7 @@ use super::error::Error;
 use super::normalize::{self, normalize};
 use super::phonemes::{self, POOL};
 use crate::config::TokenizerKind;
-use crate::corpus::Utterance;
+use crate::corpus::Utterances;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl PartialEq for Tokenizer {
 impl Tokenizer {
     /// Fits a tokenizer on the whole corpus, before any split: the vocabulary is part of every cached feature's key.
     /// `language` is that of utterances that name none, or `auto`.
-    pub fn of_corpus(utterances: &[Utterance], language: &str, kind: TokenizerKind) -> Result<Self, Error> {
-        let texts = || utterances.iter().map(|u| (u.text.as_str(), u.language.as_deref().unwrap_or(language)));
+    pub fn of_corpus(utterances: &Utterances, language: &str, kind: TokenizerKind) -> Result<Self, Error> {
+        let texts = || utterances.iter().map(|u| (u.text, u.language.unwrap_or(language)));
         if kind == TokenizerKind::Characters {
             return Ok(Self::fit(texts()));
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::corpus::Utterance;
 use proptest::prelude::*;
 
 fn english() -> Tokenizer {
@@ -75,7 +76,7 @@ fn fingerprint_follows_the_vocabulary() {
 
 #[test]
 fn phonemes_are_taken_where_they_can_be() {
-    let corpus = [utterance("Hello, world.", Some("en"))];
+    let corpus = Utterances::from_iter([utterance("Hello, world.", Some("en"))]);
     let chosen = Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Auto).unwrap();
     if POOL.version().is_err() {
         assert!(chosen.describe().starts_with("characters (espeak-ng: not found"), "{}", chosen.describe());
@@ -86,12 +87,14 @@ fn phonemes_are_taken_where_they_can_be() {
     let ids = chosen.encode("Hello, world.", "en").unwrap();
     assert_eq!((ids[0] as usize, ids.len() % 2), (chosen.vocab_size() - 1, 0));
     assert!(ids.chunks(2).all(|pair| pair[0] > UNKNOWN && pair[1] == BLANK), "a blank behind every token: {ids:?}");
-    let other = Tokenizer::of_corpus(&[utterance("Bye", Some("en"))], "auto", TokenizerKind::Phonemes).unwrap();
+    let other =
+        Tokenizer::of_corpus(&Utterances::from_iter([utterance("Bye", Some("en"))]), "auto", TokenizerKind::Phonemes)
+            .unwrap();
     assert_eq!(other.encode("Hello, world.", "en").unwrap(), ids, "ids do not depend on the corpus");
     let stored: Tokenizer = serde_json::from_str(&serde_json::to_string(&chosen).unwrap()).unwrap();
     assert_eq!((stored.check(), &stored), (Ok(None), &chosen));
     // A language that cannot be read: chosen characters say why, asked-for phonemes are refused.
-    let unreadable = [utterance("abc", Some("xx"))];
+    let unreadable = Utterances::from_iter([utterance("abc", Some("xx"))]);
     assert!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Auto).unwrap().describe().contains("no voice"));
     assert!(matches!(Tokenizer::of_corpus(&unreadable, "auto", TokenizerKind::Phonemes), Err(Error::NoVoice { .. })));
 }
@@ -99,8 +102,9 @@ fn phonemes_are_taken_where_they_can_be() {
 #[test]
 fn a_language_without_a_voice_is_spelled_and_the_others_are_not() {
     let Ok(_) = POOL.version() else { return crate::skipped("espeak-ng is not installed") };
-    let corpus =
+    let clips =
         [utterance("Hello, world.", Some("en")), utterance("Zo żyć.", Some("xx")), utterance("Ja.", Some("de"))];
+    let corpus = Utterances::from_iter(clips.clone());
     let mixed = Tokenizer::of_corpus(&corpus, "auto", TokenizerKind::Auto).unwrap();
     assert_eq!(["de", "en", "xx"].map(|code| mixed.symbols_of(code)), ["phonemes", "phonemes", "characters"]);
     assert!(
@@ -108,7 +112,7 @@ fn a_language_without_a_voice_is_spelled_and_the_others_are_not() {
         "{}",
         mixed.describe()
     );
-    let plain = Tokenizer::of_corpus(&corpus[..1], "auto", TokenizerKind::Auto).unwrap();
+    let plain = Tokenizer::of_corpus(&clips.into_iter().take(1).collect(), "auto", TokenizerKind::Auto).unwrap();
     let body = |tokenizer: &Tokenizer| tokenizer.encode("Hello, world.", "en").unwrap()[1..].to_vec();
     assert_eq!(body(&mixed), body(&plain), "phonemes keep their ids");
     let ids = mixed.encode("zo żyć", "xx").unwrap();

@@ -52,12 +52,13 @@ fn without(file: &Path, lines: &HashSet<usize>) -> io::Result<CleanedMetadata> {
 fn manifest(corpus: &Corpus, bad: &HashMap<&Path, HashSet<usize>>, dir: &Path) -> io::Result<CleanedMetadata> {
     let is_bad = |index: usize| {
         let origin = corpus.origins[index];
-        bad.get(corpus.files[origin.file].as_path()).is_some_and(|lines| lines.contains(&origin.line))
+        bad.get(corpus.files[origin.file as usize].as_path())
+            .is_some_and(|lines| lines.contains(&(origin.line as usize)))
     };
     let good: Vec<usize> = (0..corpus.utterances.len()).filter(|&index| !is_bad(index)).collect();
     let path = dir.join("manifest.cleaned.jsonl");
     write(&path, |out| {
-        for utterance in good.iter().map(|&index| &corpus.utterances[index]) {
+        for utterance in good.iter().map(|&index| corpus.utterances.get(index)) {
             let audio = utterance.audio.name(Path::new(""));
             let audio = audio.strip_prefix(dir).unwrap_or(&audio);
             let row = json!({

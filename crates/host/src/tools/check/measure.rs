@@ -2,7 +2,7 @@
 
 use crate::audio::{self, Waveform};
 use crate::config::Config;
-use crate::corpus::Utterance;
+use crate::corpus::UtteranceRef;
 use crate::text::{self, Tokenizer};
 use std::collections::BTreeSet;
 use unicode_normalization::char::is_combining_mark;
@@ -39,7 +39,7 @@ pub(super) struct Measure {
 
 impl Measure {
     pub(super) fn of(
-        utterance: &Utterance,
+        utterance: &UtteranceRef,
         wave: Waveform,
         tokenizer: &Tokenizer,
         config: &Config,
@@ -51,9 +51,9 @@ impl Measure {
         let clipped = wave.samples.iter().filter(|sample| sample.abs() >= CLIPPED).count();
         let (silent_share, sound) = (silent_share(&wave), digest(&wave.samples));
         let sum: f64 = wave.samples.iter().map(|&sample| f64::from(sample)).sum();
-        let raw = utterance.language.as_deref().unwrap_or(&config.data.language);
-        let language = tokenizer.language(&utterance.text, raw).to_owned();
-        let text = text::normalize(&utterance.text, &language);
+        let raw = utterance.language.unwrap_or(&config.data.language);
+        let language = tokenizer.language(utterance.text, raw).to_owned();
+        let text = text::normalize(utterance.text, &language);
         let tokens = tokenizer.encode_normalized(&text, &language).map(|tokens| tokens.len());
         Ok(Measure {
             rate_hz,

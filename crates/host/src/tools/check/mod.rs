@@ -67,9 +67,9 @@ pub fn check(
 ) -> anyhow::Result<Option<CorpusSummary>> {
     let tokenizer = Tokenizer::of_corpus(&corpus.utterances, &config.data.language, config.data.tokenizer)?;
     let (done, utterances) = (AtomicUsize::new(0), &corpus.utterances);
-    let feed = AudioFeed::new(utterances.iter().enumerate().map(|(index, utterance)| (index, utterance.audio.clone())));
+    let feed = AudioFeed::new(utterances.iter().enumerate().map(|(index, utterance)| (index, utterance.audio)));
     let one = |index: usize| {
-        let utterance = &utterances[index];
+        let utterance = utterances.get(index);
         let wave = match utterance.audio.file() {
             Some(path) => audio::decode(path).map_err(|failed| failed.error.to_string()),
             None => feed.take(index).map_err(|unread| unread.reason).and_then(|bytes| {
@@ -77,7 +77,7 @@ pub fn check(
                 decoded.map(|(wave, _)| wave).map_err(|error| error.to_string())
             }),
         };
-        let measure = wave.and_then(|wave| Measure::of(utterance, wave, &tokenizer, config));
+        let measure = wave.and_then(|wave| Measure::of(&utterance, wave, &tokenizer, config));
         progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         measure
     };
@@ -133,7 +133,7 @@ fn summarise(
         ..CorpusSummary::default()
     };
     for (utterance, clip) in &clips {
-        count(&mut summary.speakers, utterance.speaker.clone());
+        count(&mut summary.speakers, utterance.speaker.to_owned());
         count(&mut summary.languages, clip.language.clone());
         count(&mut summary.sample_rates_hz, clip.rate_hz);
         summary.detected_languages += usize::from(utterance.language.is_none() && config.data.language == AUTO);

@@ -100,9 +100,9 @@ pub(super) fn problems(corpus: &Corpus, config: &Config, measures: &[Result<Meas
 
 fn of_clip(corpus: &Corpus, index: usize, kind: ProblemKind, what: String) -> CorpusProblem {
     let origin = corpus.origins.get(index);
-    let metadata = origin.and_then(|origin| corpus.files.get(origin.file)).cloned();
-    let line = origin.map_or(0, |origin| origin.line);
-    CorpusProblem { path: corpus.utterances[index].audio.to_string().into(), metadata, line, kind, what }
+    let metadata = origin.and_then(|origin| corpus.files.get(origin.file as usize)).cloned();
+    let line = origin.map_or(0, |origin| origin.line as usize);
+    CorpusProblem { path: corpus.utterances.get(index).audio.to_string().into(), metadata, line, kind, what }
 }
 
 fn clip_problems(clip: &Measure, config: &Config, pace: &Pace) -> Vec<(ProblemKind, String)> {
@@ -145,12 +145,12 @@ fn repeats(corpus: &Corpus, measures: &[Result<Measure, String>]) -> Vec<Vec<(Pr
     let (mut sounds, mut texts) = (HashMap::new(), HashMap::new());
     let one = |index: usize| {
         let Ok(clip) = &measures[index] else { return vec![] };
-        let utterance = &corpus.utterances[index];
-        let name = |first: usize| &corpus.utterances[first].audio;
+        let utterance = corpus.utterances.get(index);
+        let name = |first: usize| corpus.utterances.get(first).audio;
         let sound = earlier(&mut sounds, clip.sound, index);
         let sound = sound.map(|first| (ProblemKind::DuplicateAudio, format!("the same sound as {}", name(first))));
         // Several speakers may read the same sentence.
-        let text = earlier(&mut texts, (&utterance.speaker, &clip.text), index);
+        let text = earlier(&mut texts, (utterance.speaker, &clip.text), index);
         let text = text.map(|first| (ProblemKind::DuplicateText, format!("the same text as {}", name(first))));
         sound.into_iter().chain(text).collect()
     };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::audio;
 use crate::config::TokenizerKind;
-use crate::corpus::{self, Origin, ReadOptions, Utterance};
+use crate::corpus::{self, Origin, ReadOptions, Utterance, UtteranceRef, Utterances};
 use std::f32::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,17 @@ fn corpus(dir: &Path, odd: &[(&str, Vec<f32>, &str)]) -> Corpus {
         audio::write_wav(&audio, &samples, RATE_HZ).unwrap();
         Utterance { id, audio: audio.into(), text, speaker: "anna".into(), language: None }
     };
-    let utterances: Vec<_> = clips(odd).into_iter().map(utterance).collect();
-    let origins = (0..utterances.len()).map(|index| Origin { file: 0, line: index + 1 }).collect();
+    let utterances: Utterances = clips(odd).into_iter().map(utterance).collect();
+    let origins = (1..=utterances.len() as u32).map(|line| Origin { file: 0, line }).collect();
     Corpus { utterances, origins, files: vec![dir.join("metadata.csv")], ..Corpus::default() }
+}
+
+/// Of all clips behind the good ones.
+fn name_language(corpus: &mut Corpus, code: &str) {
+    let named = |(index, row): (usize, UtteranceRef)| {
+        UtteranceRef { language: (index >= 24).then_some(code), ..row }.into_owned()
+    };
+    corpus.utterances = corpus.utterances.iter().enumerate().map(named).collect();
 }
 
 fn config() -> Config {
@@ -73,7 +81,7 @@ fn a_pace_is_usual_or_odd_in_its_own_language() {
         .collect();
     let slow: Vec<_> = slow.iter().map(|(id, samples, text)| (id.as_str(), samples.clone(), text.as_str())).collect();
     let mut corpus = corpus(dir.path(), &slow);
-    corpus.utterances[24..].iter_mut().for_each(|utterance| utterance.language = Some("de".into()));
+    name_language(&mut corpus, "de");
     let summary = found(&corpus, &config());
     assert_eq!((summary.pace["en"], summary.pace["de"]), (17.0, 5.0));
     let [problem] = &summary.problems[..] else { panic!("{:#?}", summary.problems) };
@@ -134,7 +142,7 @@ fn languages_are_detected_and_numbers_without_words_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let odd = [("swedish", tone(2.0, 0.5, 255.0), "Jag är 25 år och bor i Stockholm")];
     let mut corpus = corpus(dir.path(), &odd);
-    corpus.utterances[24].language = Some("sv".into());
+    name_language(&mut corpus, "sv");
     let mut config = config();
     config.data.language = AUTO.into();
     let summary = found(&corpus, &config);
@@ -204,5 +212,5 @@ fn a_layout_without_a_list_is_cleaned_into_a_manifest() {
     assert_eq!(fixed[0].dropped, 1);
     let again = corpus::read(&fixed[0].path, &ReadOptions::default()).unwrap();
     assert_eq!(again.problems, []);
-    assert_eq!(again.utterances, corpus.utterances[..24]);
+    assert_eq!(again.utterances, corpus.utterances.iter().take(24).collect());
 }

@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(done.get(), 3);
             let corpus = crate::corpus::read(&at, &Default::default()).unwrap();
             assert_eq!((corpus.utterances.len(), corpus.problems.len()), (3, 0));
-            for utterance in corpus.utterances {
+            for utterance in corpus.utterances.iter() {
                 let wave = audio::decode(utterance.audio.file().unwrap()).unwrap();
                 let seconds = wave.samples.len() as f64 / 16_000.0;
                 assert!(wave.rate_hz == 16_000 && (0.8..4.0).contains(&seconds), "{voice}: {seconds} s");

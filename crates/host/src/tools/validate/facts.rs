@@ -3,7 +3,7 @@
 use crate::cache::{self, FeatureSettings};
 use crate::config::Config;
 use crate::config::devices::{self, Gpus};
-use crate::corpus::{self, Utterance};
+use crate::corpus::{self, UtteranceRef, Utterances};
 use crate::dataset::{self, KnownTokenizer};
 use crate::error::{Explained, hinted};
 use crate::loader::{COPIES_IN_FLIGHT, Counts, LimitUse};
@@ -163,9 +163,9 @@ fn sound_bytes(config: &Config, seconds: f64) -> u64 {
 }
 
 /// Seconds of some recordings that lie evenly in the corpus: at least one.
-fn some_seconds(utterances: &[Utterance]) -> Result<Vec<f64>> {
+fn some_seconds(utterances: &Utterances) -> Result<Vec<f64>> {
     let every = utterances.len().div_ceil(SAMPLED).max(1);
-    let seconds = |utterance: &Utterance| {
+    let seconds = |utterance: UtteranceRef| {
         let wave = recording::decode(&utterance.audio).ok()?;
         Some(wave.samples.len() as f64 / f64::from(wave.rate_hz))
     };
