@@ -12,11 +12,13 @@ use crate::run::{RunContext, batch_on, means_over};
 use crate::synth::{self, VocoderBackend};
 use anyhow::{Context, Result};
 use host::config::{CacheContent, Config};
-use host::dataset::TrainingData;
+use host::dataset::{self, TrainingData};
 use host::loader::Dataset;
 use host::run_log::{Alignment, SampleClip, SampleFolder};
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use tch::{Device, Kind, Tensor};
 
 /// Held-out clips of at most so many seconds are spoken, as long as there are any: what is heard again and again is short.
@@ -55,6 +57,8 @@ struct Samples {
     config: Config,
     /// The recordings themselves are written once.
     recordings_written: bool,
+    /// Reads the clips' texts.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Validation {
@@ -207,8 +211,6 @@ impl Samples {
         let symbols = |tokens: &[i32]| -> Vec<String> {
             tokens.iter().map(|token| names.get(*token as usize).cloned().unwrap_or_default()).collect()
         };
-        let ids: Vec<&str> = short.iter().map(|clip| dataset.segment_of(*clip as usize).0).collect();
-        let mut texts = data.held_out_texts(&ids, &config.data);
         let mut told = Vec::new();
         for clip in &short {
             let (host, _) = batch_on(features, dataset, &[*clip], 0)?;
@@ -216,12 +218,11 @@ impl Samples {
             let tokens = &layout.tables(&*host.block)[layout.tokens.clone()][host.text_spans[0].range()];
             let (id, language) = (dataset.segment_of(*clip as usize).0, dataset.labels(*clip as usize).1);
             let symbols = symbols(tokens);
-            let spelled = || match data.tokenizer.symbols_of(language) == "characters" {
+            // As far as symbols tell it; the corpus' own comes later.
+            let text = match data.tokenizer.symbols_of(language) == "characters" {
                 true => symbols.iter().filter(|symbol| !symbol.starts_with('<')).map(String::as_str).collect(),
                 false => String::new(),
             };
-            let whole = texts.remove(id).filter(|_| dataset.is_whole(*clip as usize));
-            let text = whole.unwrap_or_else(spelled);
             told.push(SampleClip { id: Some(id.to_owned()), text, language: language.to_owned(), symbols });
         }
         told.extend(sentence.as_ref().map(|(text, tokens)| SampleClip {
@@ -231,11 +232,14 @@ impl Samples {
             symbols: symbols(tokens),
         }));
         let folder = SampleFolder::of(log_dir);
-        folder.begin(&told, resume_from).context("the folder of samples cannot be made")?;
+        folder.begin(told, resume_from).context("the folder of samples cannot be made")?;
+        let whole = short.iter().map(|clip| *clip as usize).filter(|clip| dataset.is_whole(*clip));
+        let ids = whole.map(|clip| dataset.segment_of(clip).0.to_owned()).collect();
+        let reader = data.near_texts(&config.data).map(|path| read_texts(path, ids, config, folder.clone()));
         let number = data.tokenizer.languages().iter().position(|known| *known == language).unwrap_or(0);
         let sentence = sentence.map(|(_, tokens)| (tokens, number));
         let config = config.without_augmentation();
-        Ok(Samples { folder, clips: short, sentence, vocoder: None, config, recordings_written: false })
+        Ok(Samples { folder, clips: short, sentence, vocoder: None, config, recordings_written: false, reader })
     }
 
     /// Sound by the bundled vocoder, where it takes these frames and memory is not counted; otherwise by Griffin-Lim.
@@ -245,6 +249,20 @@ impl Samples {
             self.vocoder = Some(VocoderBackend::open(path.as_deref(), &self.config, Kind::Float, log_mel.device())?);
         }
         Ok(self.vocoder.as_ref().expect("opened").waveform(log_mel, hop_samples))
+    }
+}
+
+/// Reads the texts of clips beside the run, which waits for nothing.
+fn read_texts(path: PathBuf, ids: HashSet<String>, config: &Config, folder: SampleFolder) -> JoinHandle<()> {
+    let data = config.data.clone();
+    // A folder that is gone, or a disk that is full, is told of where samples are written.
+    thread::spawn(move || drop(folder.tell_texts(&dataset::texts_of(&path, &ids, &data))))
+}
+
+/// A run that ends soon has texts, too.
+impl Drop for Samples {
+    fn drop(&mut self) {
+        let _ = self.reader.take().map(JoinHandle::join);
     }
 }
 

@@ -303,7 +303,7 @@ fn leave_samples(folder: &Path) {
     };
     let clips = [clip(Some("c1"), "The cat sat on the mat."), clip(Some("c2"), ""), clip(None, "One, two, three.")];
     let samples = SampleFolder::of(&folder.join("logs"));
-    samples.begin(&clips, None).unwrap();
+    samples.begin(clips.to_vec(), None).unwrap();
     let sound: Vec<f32> = (0..22_050).map(|n| (n as f32 * 0.05).sin() * 0.3).collect();
     for (step, clip) in [100, 200].into_iter().flat_map(|step| (0..3).map(move |clip| (step, clip))) {
         samples.write(clip, step, &sound, 22_050, &Alignment::default()).unwrap();

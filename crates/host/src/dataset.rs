@@ -8,10 +8,11 @@ use crate::error::hinted;
 use crate::loader::{Budget, ClipLimits, Dataset, FitReport, Length, longest};
 use crate::run_log::CorpusFacts;
 use crate::simulate::Hook;
+use crate::storage;
 use crate::text::Tokenizer;
 use anyhow::Result;
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -101,16 +102,13 @@ impl TrainingData {
         }
     }
 
-    /// Texts of some held-out clips as the corpus has them, by id. Features hold tokens alone, so the corpus is read again,
-    /// unless that would hold up the run.
-    pub fn held_out_texts(&self, ids: &[&str], data: &Data) -> HashMap<String, String> {
+    /// Where texts of held-out clips can be read again without being in the way of the run: features hold tokens alone. None
+    /// where that is far away, or long.
+    pub fn near_texts(&self, data: &Data) -> Option<PathBuf> {
         let clips = [Some(&self.train), self.validation.as_ref()].into_iter().flatten();
-        let path = data.val_data.as_deref().or(data.dataset_path.as_deref());
-        let path = path.filter(|_| clips.map(|set| set.lengths().len()).sum::<usize>() <= MOST_COUNTED);
-        let read = |path| corpus::read(path, &corpus::ReadOptions::of(data).ok()?).ok();
-        let utterances = path.and_then(read).map(|corpus| corpus.utterances).unwrap_or_default();
-        let wanted = utterances.into_iter().filter(|utterance| ids.contains(&utterance.id.as_str()));
-        wanted.map(|utterance| (utterance.id, utterance.text)).collect()
+        let path = data.val_data.as_ref().or(data.dataset_path.as_ref())?;
+        let is_near = path.to_str().is_none_or(|path| !storage::is_url(path));
+        (is_near && clips.map(|set| set.lengths().len()).sum::<usize>() <= MOST_COUNTED).then(|| path.clone())
     }
 
     /// These clips in batches of another size.
@@ -272,6 +270,14 @@ fn open(path: &Path, known: KnownTokenizer, run: Run) -> Result<Opened> {
     }
     known.notes.extend(check);
     Ok(Opened { known, cache, report, took })
+}
+
+/// Texts of some clips as a corpus has them, by id.
+pub fn texts_of(path: &Path, ids: &HashSet<String>, data: &Data) -> HashMap<String, String> {
+    let read = corpus::ReadOptions::of(data).ok().and_then(|options| corpus::read(path, &options).ok());
+    let utterances = read.map(|corpus| corpus.utterances).unwrap_or_default();
+    let wanted = utterances.iter().filter(|utterance| ids.contains(utterance.id));
+    wanted.map(|utterance| (utterance.id.to_owned(), utterance.text.to_owned())).collect()
 }
 
 /// The tokenizer of no text: it tells which symbols this machine offers.

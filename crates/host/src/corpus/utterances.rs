@@ -188,7 +188,7 @@ mod tests {
             audio: PathBuf::from(OsString::from_vec(vec![b'/', 0xff, b'a' + number as u8])).into(),
             text: "größer ".repeat(100 * number),
             speaker: ["", "anna"][number % 2].into(),
-            language: (number % 3 == 0).then(|| "pt-br".into()),
+            language: number.is_multiple_of(3).then(|| "pt-br".into()),
         };
         let given: Vec<Utterance> = (0..9).map(utterance).collect();
         let kept: Utterances = given.iter().map(Utterance::borrowed).collect();

@@ -131,7 +131,7 @@ mod tests {
         let file = HeardFile::of(dir.path());
         assert!(file.append(&heard(0, None, 0, 1)).is_err(), "a run without samples has no such file");
         assert!(file.read().is_empty() && file.bytes() == 0);
-        SampleFolder::of(dir.path()).begin(&clips(), None).unwrap();
+        SampleFolder::of(dir.path()).begin(clips(), None).unwrap();
         file.append(&heard(0, Some(20), 1, 1)).unwrap();
         let torn = b"{\"clip\":2,\"step\":20,\"te";
         OpenOptions::new().append(true).open(&file.0).unwrap().write_all(torn).unwrap();
@@ -147,7 +147,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (samples, file) = (SampleFolder::of(dir.path()), HeardFile::of(dir.path()));
         assert!(unheard(dir.path()).is_empty());
-        samples.begin(&clips(), None).unwrap();
+        samples.begin(clips(), None).unwrap();
         let speak =
             |step| (0..3).for_each(|clip| samples.write(clip, step, &[0.5; 8], 22_050, &Alignment::default()).unwrap());
         speak(10);
@@ -157,11 +157,11 @@ mod tests {
         assert_eq!(unheard(dir.path()), all, "those with a text, the newest first");
         all.iter().for_each(|(clip, step)| file.append(&heard(*clip, *step, 0, 1)).unwrap());
         assert!(unheard(dir.path()).is_empty());
-        samples.begin(&clips(), Some(10)).unwrap();
+        samples.begin(clips(), Some(10)).unwrap();
         assert_eq!(file.read().iter().map(|line| line.step).max(), Some(Some(10)));
         speak(20);
         assert_eq!(unheard(dir.path()), [(0, Some(20)), (2, Some(20))]);
-        samples.begin(&clips(), None).unwrap();
+        samples.begin(clips(), None).unwrap();
         assert!(file.read().is_empty(), "another run");
     }
 

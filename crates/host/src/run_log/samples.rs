@@ -3,6 +3,7 @@
 use super::heard::HeardFile;
 use crate::audio::{AudioFormat, Encoder};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,7 @@ pub struct Alignment {
 }
 
 /// The folder of a run's samples. Names on disk are made of numbers alone.
+#[derive(Clone)]
 pub struct SampleFolder(PathBuf);
 
 impl SampleFolder {
@@ -52,10 +54,13 @@ impl SampleFolder {
     }
 
     /// Begins with these clips. What is there of other ones goes, and what an earlier try spoke behind `resume_from`.
-    pub fn begin(&self, clips: &[SampleClip], resume_from: Option<u64>) -> io::Result<()> {
+    pub fn begin(&self, mut clips: Vec<SampleClip>, resume_from: Option<u64>) -> io::Result<()> {
         let known = self.clips();
-        let is_same = known.len() == clips.len() && known.iter().zip(clips).all(|(a, b)| a.is_spoken_like(b));
-        if resume_from.is_none() || !is_same {
+        let is_same = known.len() == clips.len() && known.iter().zip(&clips).all(|(a, b)| a.is_spoken_like(b));
+        if resume_from.is_some() && is_same {
+            // With texts that were read since.
+            clips = known;
+        } else {
             let gone = fs::remove_dir_all(&self.0);
             gone.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         }
@@ -65,7 +70,24 @@ impl SampleFolder {
             self.remove(step, clips.len())?;
         }
         (0..clips.len()).try_for_each(|clip| fs::create_dir_all(self.0.join(clip.to_string())))?;
-        fs::write(self.0.join(CLIPS), serde_json::to_vec(clips)?)
+        self.write_clips(&clips)
+    }
+
+    /// Gives clips of the corpus their texts, by id.
+    pub fn tell_texts(&self, texts: &HashMap<String, String>) -> io::Result<()> {
+        let mut clips = self.clips();
+        for clip in &mut clips {
+            let text = clip.id.as_ref().and_then(|id| texts.get(id));
+            clip.text = text.unwrap_or(&clip.text).clone();
+        }
+        self.write_clips(&clips)
+    }
+
+    /// At once: somebody may be reading.
+    fn write_clips(&self, clips: &[SampleClip]) -> io::Result<()> {
+        let unfinished = self.0.join(CLIPS).with_extension("tmp");
+        fs::write(&unfinished, serde_json::to_vec(clips)?)?;
+        fs::rename(unfinished, self.0.join(CLIPS))
     }
 
     pub fn write_recording(&self, clip: usize, samples: &[f32], rate_hz: u32) -> io::Result<()> {
@@ -166,7 +188,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = SampleFolder::of(dir.path());
         assert!(folder.clips().is_empty() && folder.steps().is_empty());
-        folder.begin(&clips(2), None).unwrap();
+        folder.begin(clips(2), None).unwrap();
         let alignment = Alignment { spoken_frames: vec![3, 4], recorded_frames: vec![], frame_seconds: 0.01 };
         for step in [10, 20, 30] {
             (0..2).for_each(|clip| folder.write(clip, step, &[0.5; 400], 22_050, &alignment).unwrap());
@@ -176,17 +198,33 @@ mod tests {
         assert_eq!(folder.alignment(1, 20), alignment);
         let heard = crate::audio::decode(&folder.spoken(1, 20)).unwrap();
         assert_eq!((heard.samples.len(), heard.rate_hz), (400, 22_050));
-        folder.begin(&clips(2), Some(20)).unwrap();
+        folder.begin(clips(2), Some(20)).unwrap();
         assert_eq!(folder.steps(), [10, 20], "those behind it are about to come again");
-        folder.begin(&clips(3), Some(20)).unwrap();
+        folder.begin(clips(3), Some(20)).unwrap();
         assert!(folder.steps().is_empty(), "other sentences");
+    }
+
+    #[test]
+    fn texts_that_come_later_stay_when_the_run_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = SampleFolder::of(dir.path());
+        let known = |id: usize| SampleClip { id: Some(id.to_string()), ..clips(1).remove(0) };
+        let all = || [vec![known(0), known(1)], clips(1)].concat();
+        folder.begin(all(), None).unwrap();
+        folder.tell_texts(&HashMap::from([("1".into(), "One.".into()), ("7".into(), "Another's.".into())])).unwrap();
+        let texts = || folder.clips().iter().map(|clip| clip.text.clone()).collect::<Vec<_>>();
+        assert_eq!(texts(), ["", "One.", ""]);
+        folder.begin(all(), Some(0)).unwrap();
+        assert_eq!(texts(), ["", "One.", ""]);
+        folder.begin(all(), None).unwrap();
+        assert_eq!(texts(), ["", "", ""]);
     }
 
     #[test]
     fn a_long_run_keeps_its_beginning_its_end_and_a_bounded_number() {
         let dir = tempfile::tempdir().unwrap();
         let folder = SampleFolder::of(dir.path());
-        folder.begin(&clips(1), None).unwrap();
+        folder.begin(clips(1), None).unwrap();
         for step in (1..=200).map(|number| number * 100) {
             folder.write(0, step, &[0.0; 8], 22_050, &Alignment::default()).unwrap();
             folder.prune(1).unwrap();
