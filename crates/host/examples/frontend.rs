@@ -45,7 +45,7 @@ fn text(file: &Path) -> Result<Value> {
     let tokenizer = Tokenizer::of_corpus(&utterances, "auto", TokenizerKind::Characters)?;
     let mut tokens = 0;
     for utterance in utterances.iter() {
-        tokens += tokenizer.encode(&utterance.text, "auto")?.len();
+        tokens += tokenizer.encode(utterance.text, "auto")?.len();
     }
     Ok(json!({ "seconds": clock.elapsed().as_secs_f64(), "sentences": utterances.len(), "tokens": tokens }))
 }
