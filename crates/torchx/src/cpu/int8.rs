@@ -108,10 +108,7 @@ pub fn has_int8() -> bool {
 /// Whether this processor has the instructions.
 #[cfg(target_arch = "x86_64")]
 pub fn has_int8() -> bool {
-    is_x86_feature_detected!("avx512vnni")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
+    is_x86_feature_detected!("avx512vnni") && super::has_avx512()
 }
 
 #[cfg(target_arch = "x86_64")]

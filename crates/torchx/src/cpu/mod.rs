@@ -22,6 +22,12 @@ pub(crate) fn serves(x: &Tensor) -> bool {
     x.device() == Device::Cpu && x.kind() == Kind::Float && !unsafe { torchx_is_grad_enabled() }
 }
 
+/// Whether the processor has the widest vectors that loops are compiled for.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512vl")
+}
+
 /// The values of a tensor in one piece on the CPU.
 ///
 /// # Safety

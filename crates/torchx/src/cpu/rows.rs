@@ -22,8 +22,7 @@ macro_rules! by_processor {
                 fn wide($($arg: $kind),*) { body($($arg),*) }
                 #[target_feature(enable = "avx2")]
                 fn middle($($arg: $kind),*) { body($($arg),*) }
-                if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl") {
+                if super::has_avx512() {
                     // SAFETY: the processor has what it was compiled for.
                     return unsafe { wide($($arg),*) };
                 }
