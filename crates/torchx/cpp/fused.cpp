@@ -1,104 +1,14 @@
-// Differentiable operations made of kernels of our own. The kernels are compiled by the Rust half and launched through
-// a pointer into the CUDA half, so that this file needs the CPU library alone. Each call is queued on the current
-// stream, takes its memory from LibTorch's allocator and never waits: it can be part of a graph.
-#include "error.h"
+// Differentiable operations on packed rows, each one kernel forward and one or two backward.
+#include "fused.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/sum.h>
-#include <torch/csrc/autograd/custom_function.h>
 
-#include <array>
-#include <cstdlib>
 #include <optional>
-#include <string>
-#include <vector>
 
-using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-
-// Mirror of the Rust struct of the same name; lives for good.
-struct Program {
-  char* (*launch)(const void* kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
-                  void** arguments);
-  const void* forward;
-  const void* backward;
-  const void* reduce;  // adds what the blocks of `backward` summed up
-};
-
-// Mirror of the Rust struct `RawSpans`.
-struct Spans {
-  const Tensor* owner;
-  const Tensor* starts;
-  const Tensor* lens;
-};
+using namespace fused;
 
 namespace {
-
-using Extent = std::array<uint32_t, 3>;
-
-constexpr int64_t TILE = 16;    // rows, as in prelude.cuh
-constexpr int64_t STRETCH = 2;  // tiles for each block, as in depthwise.cu and bias_gelu.cu
-constexpr uint32_t THREADS = 256;
-constexpr int64_t VECTORS = 16;  // for each thread of the backward pass, as in bias_leaky.cu
-
-uint32_t shares(int64_t total, int64_t share) { return static_cast<uint32_t>((total + share - 1) / share); }
-
-// Arguments go as they lie: pointers, and numbers of 32 bits.
-template <class... Arguments>
-void launch(const Program& program, const void* kernel, Extent grid, Extent block, Arguments... arguments) {
-  void* pointers[] = {&arguments...};
-  char* message = program.launch(kernel, grid.data(), block.data(), 0, pointers);
-  if (!message) return;
-  std::string text = message;
-  free(message);
-  TORCH_CHECK(false, text);
-}
-
-int32_t narrow(int64_t value) {
-  TORCH_CHECK(value >= 0 && value <= INT32_MAX, "fused: ", value, " is too large for a kernel");
-  return static_cast<int32_t>(value);
-}
-
-void* at_start(const Tensor& tensor) { return tensor.data_ptr(); }
-
-// Rows in one piece, at an address that 16-byte loads take.
-Tensor dense(const Tensor& tensor) {
-  auto whole = tensor.contiguous();
-  return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 16 ? whole.clone() : whole;
-}
-
-// The same of a table, whose rows may lie apart: a part of a wider one needs no copy.
-Tensor table(const Tensor& tensor) {
-  bool fits = tensor.stride(1) == 1 && tensor.stride(0) % 8 == 0 && tensor.stride(0) >= tensor.size(1) &&
-              reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 16 == 0;
-  return fits ? tensor : dense(tensor);
-}
-
-Tensor floats(const Tensor& like, at::IntArrayRef size) { return at::empty(size, like.options().dtype(at::kFloat)); }
-
-// Threads for each two columns, in as few blocks as hold them, evenly.
-struct Columns {
-  uint32_t blocks, threads;
-
-  explicit Columns(int64_t width) {
-    auto pairs = width / 2;
-    blocks = shares(pairs, THREADS);
-    threads = shares(shares(pairs, blocks), 32) * 32;
-  }
-};
-
-void remember(AutogradContext* context, const Program* program, variable_list tensors) {
-  context->save_for_backward(std::move(tensors));
-  context->saved_data["program"] = reinterpret_cast<int64_t>(program);
-}
-
-const Program& recall(AutogradContext* context) {
-  return *reinterpret_cast<const Program*>(context->saved_data["program"].toInt());
-}
 
 // [parts, utterances + 1, width] from the sums of the tiles.
 Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor& starts, const Tensor& lens,
