@@ -29,10 +29,10 @@ def tensors_of(thing):
 
 
 def moved(thing, device):
-    """The same with its tensors on a device."""
+    """A copy with its tensors on a device."""
     def move(value):
         if isinstance(value, torch.Tensor):
-            return value.to(device)
+            return value.to(device, copy=True)
         return moved(value, device) if dataclasses.is_dataclass(value) else value
     return dataclasses.replace(thing, **{f.name: move(getattr(thing, f.name)) for f in dataclasses.fields(thing)})
 

@@ -22,6 +22,7 @@ import itertools
 import json
 import os
 import queue
+import signal
 import statistics
 import subprocess
 import sys
@@ -59,7 +60,7 @@ class Trainer:
         self.search = SEARCHES[row["search"]]()
         self.encode, self.losses, self.graph = self.voice.encode, self.voice.losses, None
         # What a captured step reads: batches are copied into it.
-        self.fixed = moved(batches[0], device) if self.packed else None
+        self.fixed, self.held, self.capture_error = (moved(batches[0], device) if self.packed else None), 0, None
         if row["mode"] != "eager":
             self.compile(row)
         if self.packed and cuda:
@@ -89,7 +90,7 @@ class Trainer:
     def update(self):
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters], foreach=True)
         # Clipping inside the fused step, the way loss scaling goes: gradients are divided there, without a pass of their own.
-        self.optimizer.grad_scale, self.optimizer.found_inf = (norm / CLIP).clamp(min=1), torch.zeros_like(norm)
+        self.optimizer.grad_scale = (norm / CLIP).clamp(min=1)
         self.optimizer.step()
         torch._foreach_lerp_(self.ema, self.parameters, EMA_RATE)
 
@@ -99,10 +100,12 @@ class Trainer:
         return loss
 
     def step(self, number):
-        batch = self.batches[number % len(self.batches)]
+        number %= len(self.batches)
+        batch = self.batches[number]
         if self.packed:
-            torch._foreach_copy_(list(tensors_of(self.fixed)), list(tensors_of(batch)))
-            batch = self.fixed
+            if self.held != number:
+                torch._foreach_copy_(list(tensors_of(self.fixed)), list(tensors_of(batch)))
+            batch, self.held = self.fixed, number
         if self.graph is not None:
             self.graph.replay()
             return self.loss
@@ -119,9 +122,13 @@ class Trainer:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.loss = self.body(self.fixed)
-        self.graph = graph
+        try:
+            with torch.cuda.graph(graph):
+                self.loss = self.body(self.fixed)
+            self.graph = graph
+        except Exception as error:  # compiled and uncaptured is better than no figure
+            self.capture_error = repr(error)[:300]
+            self.optimizer.zero_grad(set_to_none=True)
 
 
 def sync(device):
@@ -193,42 +200,49 @@ def flops_per_frame(size, lengths):
 
 
 def lengths_of(args):
+    """Of the corpus, and of what is trained of it: its first."""
     count = args.batch_size * args.batches
-    return read_lengths(args.lengths, count) if args.lengths else random_lengths(np.random.default_rng(1), count)
+    corpus = read_lengths(args.lengths) if args.lengths else random_lengths(np.random.default_rng(1), count)
+    return corpus, list(itertools.islice(itertools.cycle(corpus), count))
 
 
-def batches_of(row, args, lengths):
+def batches_of(row, args):
+    corpus, lengths = lengths_of(args)
     utterances = utterances_of(np.random.default_rng(1), lengths)
     if row["mode"] == "packed":
-        budget = Budget.new(lengths, args.batch_size)
+        budget = Budget.new(corpus, args.batch_size)
         return [packed(each, budget, row["attention"]) for each in pack(utterances, budget, args.batches)]
     return [padded(utterances[i:i + args.batch_size]) for i in range(0, len(utterances), args.batch_size)]
 
 
 def rows_of(args):
     """What is to be measured, one after another."""
-    common = {"search": args.search, "scope": args.scope}
+    common = {"search": args.search, "scope": "whole"}
     for size, mode in itertools.product(args.sizes, args.modes):
         if mode == "eager":  # shifted rows are for a compiler
             yield common | {"size": size, "mode": mode, "dense": "cudnn", "depthwise": "cudnn"}
             continue
         attentions = args.attention if mode == "packed" else [None]
         for attention, dense, depthwise in itertools.product(attentions, args.dense, args.depthwise):
-            yield common | {"size": size, "mode": mode, "attention": attention, "dense": dense, "depthwise": depthwise,
-                            "compile_mode": args.packed_compile_mode if mode == "packed" else "reduce-overhead"}
+            row = common | {"size": size, "mode": mode, "dense": dense, "depthwise": depthwise, "compile_mode": "reduce-overhead"}
+            if mode == "packed":
+                row |= {"attention": attention, "scope": args.scope, "compile_mode": args.packed_compile_mode}
+            yield row
 
 
 def work(row, args):
     """A row in its own process: makes everything ready, waits for a line, measures."""
     device, begun = torch.device(args.device), time.perf_counter()
     torch._dynamo.config.cache_size_limit = 64
-    batches = [moved(one, device) for one in batches_of(row, args, lengths_of(args))]
+    batches = [moved(one, device) for one in batches_of(row, args)]
     trainer = Trainer(row, batches, device)
     timed(trainer, 4 * len(batches))
     say({"ready": True})
     ready_s = time.perf_counter() - begun
     sys.stdin.readline()
     found = {"parameters": sum(p.numel() for p in trainer.parameters), "captured": trainer.graph is not None, "ready_s": ready_s}
+    if trainer.capture_error:
+        found["capture_error"] = trainer.capture_error
     found |= measure(trainer, args.steps, args.seconds)
     if device.type == "cuda":
         found["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
@@ -246,7 +260,8 @@ class Worker:
         self.errors = tempfile.TemporaryFile("w+")
         environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
         command = [sys.executable, __file__, *arguments, "--worker", json.dumps(row)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                                        env=environment, start_new_session=True)
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
@@ -273,8 +288,11 @@ class Worker:
         self.process.stdin.flush()
 
     def end(self):
-        if self.process.poll() is None:
-            self.process.kill()
+        """With the compilers that it started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
         self.process.wait()
 
 
@@ -306,13 +324,13 @@ def main():
     parser.add_argument("--dense", nargs="+", default=["rows"], choices=["rows", "cudnn"], help="how the text's convolutions are computed")
     parser.add_argument("--depthwise", nargs="+", default=["rows"], choices=["rows", "cudnn"])
     parser.add_argument("--packed-compile-mode", default="default", choices=["default", "max-autotune-no-cudagraphs"])
-    parser.add_argument("--scope", default="whole", choices=["whole", "block"], help="block: each kind of block is compiled once, faster")
+    parser.add_argument("--scope", default="whole", choices=["whole", "block"], help="of packed; block: each kind of block is compiled once, which is faster")
     parser.add_argument("--search", default="triton", choices=list(SEARCHES))
     parser.add_argument("--lengths", help="file with a JSON list of [frames, tokens]")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--steps", type=int, default=200, help="at most, of a row")
-    parser.add_argument("--seconds", type=float, default=4, help="at most, to time a row")
+    parser.add_argument("--seconds", type=float, default=2, help="at most, to time a row")
     parser.add_argument("--parallel", type=int, default=8, help="rows that compile side by side")
     parser.add_argument("--ready-seconds", type=float, default=110, help="at most, until a wave of rows is ready")
     parser.add_argument("--device", default="cuda")
@@ -320,10 +338,10 @@ def main():
     args = parser.parse_args()
     if args.worker:
         return work(json.loads(args.worker), args)
-    device, lengths = torch.device(args.device), lengths_of(args)
+    device, (corpus, lengths) = torch.device(args.device), lengths_of(args)
     ceiling = matmul_ceiling(device)
     say({"device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "torch": torch.__version__,
-         "batch_size": args.batch_size, "batches": args.batches, "budget": vars(Budget.new(lengths, args.batch_size)), "matmul_tflops": ceiling})
+         "batch_size": args.batch_size, "batches": args.batches, "budget": vars(Budget.new(corpus, args.batch_size)), "matmul_tflops": ceiling})
     per_frame = {size: flops_per_frame(size, lengths) for size in args.sizes}
 
     def finish(row, found):

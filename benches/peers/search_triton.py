@@ -22,7 +22,7 @@ def score(mean, mel, scores, token_starts, token_lens, frame_starts, frame_lens,
         known = (token[:, None] < tokens) & (channel[None] < CHANNELS)
         heard = tl.load(mel + row[:, None] * CHANNELS + channel[None], mask=inside, other=0.0)
         expected = tl.load(mean + column[:, None] * mean_stride + channel[None], mask=known, other=0.0).to(tl.float32)
-        found = tl.dot(heard, tl.trans(expected), input_precision="ieee") - 0.5 * tl.sum(expected * expected, 1)[None]
+        found = tl.dot(heard, tl.trans(expected), input_precision="tf32x3") - 0.5 * tl.sum(expected * expected, 1)[None]
         tl.store(scores + row[:, None] * stride + token[None], found, mask=(frame[:, None] < frames) & (token[None] < tokens))
 
 
