@@ -22,6 +22,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import signal
 import statistics
 import subprocess
@@ -87,6 +88,7 @@ class Trainer:
         loss.backward()
         return loss.detach()
 
+    @torch.no_grad()  # the EMA would otherwise keep a graph that grows with every step
     def update(self):
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters], foreach=True)
         # Clipping inside the fused step, the way loss scaling goes: gradients are divided there, without a pass of their own.
@@ -137,9 +139,9 @@ def sync(device):
 
 
 def matmul_ceiling(device, n=8192):
-    """TFLOP/s of the best of several large bf16 products."""
-    n = n if device.type == "cuda" else 512
-    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    """TFLOP/s of the best of several large products: bf16, and on a CPU, where this is only tried out, small ones of f32."""
+    n, kind = (n, torch.bfloat16) if device.type == "cuda" else (512, torch.float32)
+    a, b = (torch.randn(n, n, device=device, dtype=kind) for _ in range(2))
     best = 0.0
     for _ in range(5):
         sync(device)
@@ -280,7 +282,8 @@ class Worker:
             self.process.wait()
             self.errors.seek(0)
             lines = [line for line in self.errors.read().splitlines() if line.strip()]
-            said = {"error": " | ".join(lines[-3:])[-600:] or f"ended with {self.process.returncode}"}
+            raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)]
+            said = {"error": " | ".join(raised[-2:] or lines[-3:])[:600] or f"ended with {self.process.returncode}"}
         return said
 
     def go(self):
@@ -297,7 +300,7 @@ class Worker:
 
 
 def run_wave(rows, args, arguments, finish):
-    threads = max(1, (os.cpu_count() or 1) // len(rows))
+    threads = max(4, (os.cpu_count() or 1) // len(rows))  # they do not all compile kernels at the same time
     workers = [Worker(row, arguments, threads) for row in rows]
     try:
         deadline = time.perf_counter() + args.ready_seconds
