@@ -3,6 +3,7 @@
   python bench.py                                   # compiled padded and packed, every size, 32 utterances a batch
   python bench.py --sizes small --modes packed --attention varlen flash flex --dense rows cudnn --depthwise rows cudnn
   python bench.py --lengths lengths.json            # a JSON list of [frames, tokens]: the lengths that ours ran on
+  python bench.py --scope block --parallel 4        # where compiling takes longer than --ready-seconds
   python check.py                                   # on a CPU: both forms are one network, and it is that of src/model
 
 Modes. `eager` and `compile`: batches padded to their longest (rounded up to 64 frames and 16 tokens, so that shapes repeat);
@@ -268,8 +269,10 @@ class Worker:
 
     def listen(self):
         for line in self.process.stdout:
-            if line.startswith("{"):
+            try:
                 self.lines.put(json.loads(line))
+            except ValueError:  # what a library prints
+                pass
         self.lines.put(None)
 
     def hear(self, seconds):
