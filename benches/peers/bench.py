@@ -1,100 +1,137 @@
-"""How fast PyTorch trains the same voice. Needs PyTorch 2.11 and numpy; prints one JSON object.
+"""How fast PyTorch trains the same voice. Needs PyTorch 2.11 and numpy; prints a JSON object for every row as it comes.
 
-  python bench.py [--sizes tiny small normal big] [--modes eager compile] [--search triton host] [--batch-size 16]
+  python bench.py                                   # compiled padded and packed, every size, 32 utterances a batch
+  python bench.py --sizes small --modes packed --attention varlen flash flex --dense rows cudnn --depthwise rows cudnn
+  python bench.py --lengths lengths.json            # a JSON list of [frames, tokens]: the lengths that ours ran on
+  python bench.py --scope block --parallel 4        # where compiling takes longer than --ready-seconds
+  python check.py                                   # on a CPU: both forms are one network, and it is that of src/model
 
-Method. Random utterances with lengths like LJSpeech's, padded to the longest of their batch (rounded up to 64 frames
-and 16 tokens, so that shapes repeat). bf16 autocast, fused AdamW, gradient clipping, an EMA by `torch._foreach_lerp_`,
-no loss read on the host. `compile` is `torch.compile(mode="reduce-overhead")`, CUDA graphs of what lies before and after
-the search. All batches are on the GPU before the clock starts and every shape has been warmed up: what is measured is
-the step alone, which favours PyTorch. The median of the steps counts. MFU is by the matrix products that PyTorch's own
-counter finds in the padded step, as a share of the best rate that a large bf16 product reaches here.
+Modes. `eager` and `compile`: batches padded to their longest (rounded up to 64 frames and 16 tokens, so that shapes repeat);
+`compile` is `torch.compile(mode="reduce-overhead")`, CUDA graphs of what lies before and after the search. `packed`: the same
+utterances end to end as ours has them, in one fixed shape with gaps; compiled, and the whole step, search, clipping, AdamW
+and EMA included, captured in one CUDA graph and replayed. All: bf16 autocast, fused AdamW, gradient clipping, an EMA by
+`torch._foreach_lerp_`, no loss read on the host.
+
+Method. Random utterances with lengths like LJSpeech's. All batches are on the GPU before the clock starts and every shape has
+been warmed up: what is measured is the step alone, which favours PyTorch. Every row is a process of its own; those of one
+wave (`--parallel`) compile side by side, and are timed one after another, with all others waiting. MFU is by matrix products
+of speech alone: what PyTorch's counter finds for utterances without padding, as a share of the best rate that a large bf16
+product reaches here. `mfu_padded` counts padding and gaps as work, too.
 """
 import argparse
-import dataclasses
+import itertools
 import json
+import os
+import queue
+import re
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import N_MELS, SIZES, Voice
+from axis import ATTENTIONS, moved, tensors_of
+from batches import VOCAB, Budget, pack, packed, padded, random_lengths, read_lengths, utterances_of
+from model import N_MELS, SIZES, Voice, Ways
 from search import SEARCHES
 
-RATE_HZ, HOP, REFERENCE_FRAMES, VOCAB = 22_050, 256, 192, 200
-
-
-@dataclasses.dataclass
-class Batch:
-    tokens: torch.Tensor
-    languages: torch.Tensor
-    mel: torch.Tensor
-    reference: torch.Tensor
-    text_mask: torch.Tensor   # [batch, tokens, 1], bool
-    frame_mask: torch.Tensor  # [batch, frames, 1], bool
-    text_lens: torch.Tensor
-    frame_lens: torch.Tensor
-    text_lens_host: torch.Tensor
-    frame_lens_host: torch.Tensor
-
-
-def lengths(rng, count):
-    """1.1 to 10.1 s, mean near 6 s, as in the packer's test; a phoneme lasts some six frames and has a blank behind it."""
-    frames = 95 + np.minimum(rng.integers(0, 400, count) + rng.integers(0, 400, count), 780)
-    return frames, 2 * (frames // 6 + rng.integers(0, 20, count))
-
-
-def batch(rng, count, device):
-    frames, tokens = lengths(rng, count)
-    most_frames, most_tokens = -(-frames.max() // 64) * 64, -(-tokens.max() // 16) * 16
-    mask = lambda lens, most: torch.from_numpy(np.arange(most)[None] < lens[:, None])[..., None].to(device)
-    draw = lambda *shape: torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)).to(device)
-    ints = lambda values: torch.from_numpy(values.astype(np.int32))
-    frame_mask = mask(frames, most_frames)
-    return Batch(
-        tokens=torch.from_numpy(rng.integers(0, VOCAB, (count, most_tokens))).to(device),
-        languages=torch.zeros(count, dtype=torch.int64, device=device),
-        mel=draw(count, most_frames, N_MELS) * frame_mask,
-        reference=draw(count, REFERENCE_FRAMES, N_MELS),
-        text_mask=mask(tokens, most_tokens),
-        frame_mask=frame_mask,
-        text_lens=ints(tokens).to(device), frame_lens=ints(frames).to(device),
-        text_lens_host=ints(tokens), frame_lens_host=ints(frames),
-    )
+RATE_HZ, HOP = 22_050, 256
+CLIP, EMA_RATE = 1.0, 1e-3
 
 
 class Trainer:
-    def __init__(self, size, mode, search, device):
+    """`row`: what is measured, see `rows_of`. Batches are on the device; of packed ones all have the same shapes."""
+
+    def __init__(self, row, batches, device):
         torch.manual_seed(1)
-        self.device = device
-        self.voice = Voice(SIZES[size], VOCAB).to(device)
+        self.device, self.batches, self.packed = device, batches, row["mode"] == "packed"
+        size, cuda = row["size"], device.type == "cuda"
+        self.kind = torch.bfloat16 if cuda else torch.float32
+        self.voice = Voice(SIZES.get(size, size) if isinstance(size, str) else size, VOCAB,
+                           ways=Ways(row["dense"], row["depthwise"]), kind=self.kind).to(device)
         self.parameters = list(self.voice.parameters())
         self.ema = [p.detach().clone() for p in self.parameters]
-        fused = device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, betas=(0.9, 0.98), weight_decay=0.01, fused=fused)
-        self.search = search
-        self.encode, self.losses = self.voice.encode, self.voice.losses
-        if mode == "compile":
-            options = {"mode": "reduce-overhead", "dynamic": False}
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True,
+                                           capturable=self.packed and cuda)
+        self.search = SEARCHES[row["search"]]()
+        self.encode, self.losses, self.graph = self.voice.encode, self.voice.losses, None
+        # What a captured step reads: batches are copied into it.
+        self.fixed, self.held, self.capture_error = (moved(batches[0], device) if self.packed else None), 0, None
+        if row["mode"] != "eager":
+            self.compile(row)
+        if self.packed and cuda:
+            self.capture()
+
+    def compile(self, row):
+        backend = {"backend": row["backend"]} if "backend" in row else {"mode": row["compile_mode"]}
+        options = {"dynamic": False, "fullgraph": row["scope"] == "whole"} | backend
+        if row["scope"] == "whole":
             self.encode, self.losses = torch.compile(self.encode, **options), torch.compile(self.losses, **options)
+            return
+        # One graph for all blocks of a kind, which compiles several times faster; what lies between runs eagerly.
+        decoder = self.voice.decoder
+        for block in (*self.voice.encoder.block, *decoder.block, decoder.first, decoder.last, self.voice.duration):
+            block.compile(**options)
 
     def forward_backward(self, batch):
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and not self.packed:
             torch.compiler.cudagraph_mark_step_begin()
-        with torch.autocast(self.device.type, torch.bfloat16):
-            latents, hidden, table = self.encode(batch)
+        with torch.autocast(self.device.type, self.kind, enabled=self.kind != torch.float32):
+            hidden, table = self.encode(batch)
             path = self.search(table[..., :N_MELS], batch)
-            loss = self.losses(batch, latents, hidden, table, path)
+            loss = self.losses(batch, hidden, table, path)
         loss.backward()
+        return loss.detach()
 
-    def step(self, batch):
-        self.forward_backward(batch)
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+    @torch.no_grad()  # the EMA would otherwise keep a graph that grows with every step
+    def update(self):
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters], foreach=True)
+        # Clipping inside the fused step, the way loss scaling goes: gradients are divided there, without a pass of their own.
+        self.optimizer.grad_scale = (norm / CLIP).clamp(min=1)
         self.optimizer.step()
+        torch._foreach_lerp_(self.ema, self.parameters, EMA_RATE)
+
+    def body(self, batch):
+        loss = self.forward_backward(batch)
+        self.update()
+        return loss
+
+    def step(self, number):
+        number %= len(self.batches)
+        batch = self.batches[number]
+        if self.packed:
+            if self.held != number:
+                torch._foreach_copy_(list(tensors_of(self.fixed)), list(tensors_of(batch)))
+            batch, self.held = self.fixed, number
+        if self.graph is not None:
+            self.graph.replay()
+            return self.loss
+        loss = self.body(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        torch._foreach_lerp_(self.ema, self.parameters, 1e-3)
+        return loss.clone() if self.device.type == "cuda" else loss
+
+    def capture(self):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for number in range(3):
+                self.step(number)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.loss = self.body(self.fixed)
+            self.graph = graph
+        except Exception as error:  # compiled and uncaptured is better than no figure
+            self.capture_error = repr(error)[:300]
+            self.optimizer.zero_grad(set_to_none=True)
 
 
 def sync(device):
@@ -103,9 +140,9 @@ def sync(device):
 
 
 def matmul_ceiling(device, n=8192):
-    """TFLOP/s of the best of several large bf16 products."""
-    n = n if device.type == "cuda" else 512
-    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    """TFLOP/s of the best of several large products: bf16, and on a CPU, where this is only tried out, small ones of f32."""
+    n, kind = (n, torch.bfloat16) if device.type == "cuda" else (512, torch.float32)
+    a, b = (torch.randn(n, n, device=device, dtype=kind) for _ in range(2))
     best = 0.0
     for _ in range(5):
         sync(device)
@@ -117,81 +154,212 @@ def matmul_ceiling(device, n=8192):
     return best
 
 
-def measure(trainer, batches, steps):
-    for _ in range(4):
-        for one in batches:
-            trainer.step(one)
+def timed(trainer, steps, waiting=False):
+    """Seconds of each step where the host waits for it, else of all."""
     sync(trainer.device)
-    times = []
+    times, start = [], time.perf_counter()
     for number in range(steps):
-        start = time.perf_counter()
-        trainer.step(batches[number % len(batches)])
-        sync(trainer.device)
-        times.append(time.perf_counter() - start)
+        begun = time.perf_counter()
+        trainer.step(number)
+        if waiting:
+            sync(trainer.device)
+            times.append(time.perf_counter() - begun)
     sync(trainer.device)
-    start = time.perf_counter()
-    for number in range(steps):
-        trainer.step(batches[number % len(batches)])
-    sync(trainer.device)
-    mean_s = (time.perf_counter() - start) / steps
-    speech = statistics.mean(int(one.frame_lens_host.sum()) for one in batches)
-    padded = statistics.mean(one.mel.shape[0] * one.mel.shape[1] for one in batches)
-    return {
-        "step_ms": mean_s * 1e3, "step_ms_median_with_sync": statistics.median(times) * 1e3,
-        "audio_seconds_per_second": speech * HOP / RATE_HZ / mean_s,
-        "speech_frames": speech, "padded_frames": padded, "padding_share": 1 - speech / padded,
-    }
+    return times if waiting else time.perf_counter() - start
 
 
-def flops(size, search, batches, device):
-    trainer, total = Trainer(size, "eager", search, device), 0
-    for one in batches:
+def measure(trainer, steps, seconds):
+    count = len(trainer.batches)
+    each = timed(trainer, 2 * count) / (2 * count)
+    steps = max(count, min(steps, int(seconds / 2 / each)))
+    median_s = statistics.median(timed(trainer, steps, waiting=True))
+    mean_s = timed(trainer, steps) / steps
+    speech = statistics.mean(int(one.frames.lens.sum()) for one in trainer.batches)
+    computed = statistics.mean(one.mel.numel() // N_MELS for one in trainer.batches)
+    return {"step_ms": mean_s * 1e3, "step_ms_median_with_sync": median_s * 1e3, "steps": steps,
+            "audio_seconds_per_second": speech * HOP / RATE_HZ / mean_s,
+            "speech_frames": speech, "computed_frames": computed, "padding_share": 1 - speech / computed,
+            "loss": float(trainer.step(0))}
+
+
+def flops(size, batches):
+    """Matrix products of a step in the mean, counted without being made."""
+    total = 0
+    with torch.device("meta"):
+        voice = Voice(SIZES[size], VOCAB)
+    for batch in batches:
+        batch = moved(batch, "meta")
         with FlopCounterMode(display=False) as counter:
-            trainer.forward_backward(one)
+            hidden, table = voice.encode(batch)
+            voice.losses(batch, hidden, table, torch.empty(batch.mel.shape[:-1], dtype=torch.int64, device="meta")).backward()
         total += counter.get_total_flops()
     return total / len(batches)
 
 
-def flops_per_frame(size, search, rng, device, utterances=24):
+def flops_per_frame(size, lengths):
     """What a frame of speech costs where nothing is padded: utterances alone."""
-    alone = [batch(rng, 1, device) for _ in range(utterances)]
-    frames = sum(int(one.frame_lens_host.sum()) for one in alone)
-    return flops(size, search, alone, device) * utterances / frames
+    alone = [padded([one], 2, 1) for one in utterances_of(np.random.default_rng(2), lengths[:24])]
+    return flops(size, alone) * len(alone) / sum(int(one.frames.lens.sum()) for one in alone)
+
+
+def lengths_of(args):
+    """Of the corpus, and of what is trained of it: its first."""
+    count = args.batch_size * args.batches
+    corpus = read_lengths(args.lengths) if args.lengths else random_lengths(np.random.default_rng(1), count)
+    return corpus, list(itertools.islice(itertools.cycle(corpus), count))
+
+
+def batches_of(row, args):
+    corpus, lengths = lengths_of(args)
+    utterances = utterances_of(np.random.default_rng(1), lengths)
+    if row["mode"] == "packed":
+        budget = Budget.new(corpus, args.batch_size)
+        return [packed(each, budget, row["attention"]) for each in pack(utterances, budget, args.batches)]
+    return [padded(utterances[i:i + args.batch_size]) for i in range(0, len(utterances), args.batch_size)]
+
+
+def rows_of(args):
+    """What is to be measured, one after another."""
+    common = {"search": args.search, "scope": "whole"}
+    for size, mode in itertools.product(args.sizes, args.modes):
+        if mode == "eager":  # shifted rows are for a compiler
+            yield common | {"size": size, "mode": mode, "dense": "cudnn", "depthwise": "cudnn"}
+            continue
+        attentions = args.attention if mode == "packed" else [None]
+        for attention, dense, depthwise in itertools.product(attentions, args.dense, args.depthwise):
+            row = common | {"size": size, "mode": mode, "dense": dense, "depthwise": depthwise, "compile_mode": "reduce-overhead"}
+            if mode == "packed":
+                row |= {"attention": attention, "scope": args.scope, "compile_mode": args.packed_compile_mode}
+            yield row
+
+
+def work(row, args):
+    """A row in its own process: makes everything ready, waits for a line, measures."""
+    device, begun = torch.device(args.device), time.perf_counter()
+    torch._dynamo.config.cache_size_limit = 64
+    batches = [moved(one, device) for one in batches_of(row, args)]
+    trainer = Trainer(row, batches, device)
+    timed(trainer, 4 * len(batches))
+    say({"ready": True})
+    ready_s = time.perf_counter() - begun
+    sys.stdin.readline()
+    found = {"parameters": sum(p.numel() for p in trainer.parameters), "captured": trainer.graph is not None, "ready_s": ready_s}
+    if trainer.capture_error:
+        found["capture_error"] = trainer.capture_error
+    found |= measure(trainer, args.steps, args.seconds)
+    if device.type == "cuda":
+        found["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    say(found)
+
+
+def say(thing):
+    rounded = {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in thing.items()}
+    print(json.dumps(rounded), flush=True)
+
+
+class Worker:
+    def __init__(self, row, arguments, threads):
+        self.row, self.lines = row, queue.Queue()
+        self.errors = tempfile.TemporaryFile("w+")
+        environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+        command = [sys.executable, __file__, *arguments, "--worker", json.dumps(row)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+                                        env=environment, start_new_session=True)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            try:
+                self.lines.put(json.loads(line))
+            except ValueError:  # what a library prints
+                pass
+        self.lines.put(None)
+
+    def hear(self, seconds):
+        """What the worker says next, or why it says nothing."""
+        try:
+            said = self.lines.get(timeout=max(seconds, 0.1))
+        except queue.Empty:
+            said = {"error": "out of time"}
+        if said is None:
+            self.process.wait()
+            self.errors.seek(0)
+            lines = [line for line in self.errors.read().splitlines() if line.strip()]
+            raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)]
+            said = {"error": " | ".join(raised[-2:] or lines[-3:])[:600] or f"ended with {self.process.returncode}"}
+        return said
+
+    def go(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """With the compilers that it started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def run_wave(rows, args, arguments, finish):
+    threads = max(4, (os.cpu_count() or 1) // len(rows))  # they do not all compile kernels at the same time
+    workers = [Worker(row, arguments, threads) for row in rows]
+    try:
+        deadline = time.perf_counter() + args.ready_seconds
+        said = [worker.hear(deadline - time.perf_counter()) for worker in workers]
+        for worker, heard in zip(workers, said):
+            if "error" in heard:  # it must not compile while others are timed
+                worker.end()
+        for worker, heard in zip(workers, said):
+            if "error" not in heard:
+                worker.go()
+                heard = worker.hear(3 * args.seconds + 20)
+            worker.end()
+            finish(worker.row, heard)
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--modes", nargs="+", default=["eager", "compile"], choices=["eager", "compile"])
-    parser.add_argument("--search", nargs="+", default=["triton", "host"], choices=list(SEARCHES))
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--modes", nargs="+", default=["compile", "packed"], choices=["eager", "compile", "packed"])
+    parser.add_argument("--attention", nargs="+", default=["varlen"], choices=list(ATTENTIONS), help="of packed batches")
+    parser.add_argument("--dense", nargs="+", default=["rows"], choices=["rows", "cudnn"], help="how the text's convolutions are computed")
+    parser.add_argument("--depthwise", nargs="+", default=["rows"], choices=["rows", "cudnn"])
+    parser.add_argument("--packed-compile-mode", default="default", choices=["default", "max-autotune-no-cudagraphs"])
+    parser.add_argument("--scope", default="whole", choices=["whole", "block"], help="of packed; block: each kind of block is compiled once, which is faster")
+    parser.add_argument("--search", default="triton", choices=list(SEARCHES))
+    parser.add_argument("--lengths", help="file with a JSON list of [frames, tokens]")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=200, help="at most, of a row")
+    parser.add_argument("--seconds", type=float, default=2, help="at most, to time a row")
+    parser.add_argument("--parallel", type=int, default=8, help="rows that compile side by side")
+    parser.add_argument("--ready-seconds", type=float, default=110, help="at most, until a wave of rows is ready")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    device = torch.device(args.device)
-    torch._dynamo.config.cache_size_limit = 64
-    rng = np.random.default_rng(1)
-    batches = [batch(rng, args.batch_size, device) for _ in range(args.batches)]
-    searches = {name: SEARCHES[name]() for name in args.search}
-    ceiling, rows = matmul_ceiling(device), []
-    for size in args.sizes:
-        work = flops(size, searches[args.search[0]], batches, device)
-        per_frame = flops_per_frame(size, searches[args.search[0]], np.random.default_rng(2), device)
-        for mode in args.modes:
-            for name, search in searches.items():
-                torch._dynamo.reset()
-                trainer = Trainer(size, mode, search, device)
-                row = {"size": size, "mode": mode, "search": name,
-                       "parameters": sum(p.numel() for p in trainer.parameters), "step_gflop": work / 1e9, "gflop_per_speech_frame": per_frame / 1e9}
-                row |= measure(trainer, batches, args.steps)
-                row["mfu"] = work / (row["step_ms"] / 1e3) / (ceiling * 1e12)
-                print(json.dumps(row), file=sys.stderr)
-                rows.append(row)
-                del trainer
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    print(json.dumps({"device": name, "torch": torch.__version__, "batch_size": args.batch_size,
-                      "matmul_tflops": ceiling, "rows": rows}, indent=1))
+    if args.worker:
+        return work(json.loads(args.worker), args)
+    device, (corpus, lengths) = torch.device(args.device), lengths_of(args)
+    ceiling = matmul_ceiling(device)
+    say({"device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu", "torch": torch.__version__,
+         "batch_size": args.batch_size, "batches": args.batches, "budget": vars(Budget.new(corpus, args.batch_size)), "matmul_tflops": ceiling})
+    per_frame = {size: flops_per_frame(size, lengths) for size in args.sizes}
+
+    def finish(row, found):
+        if "step_ms" in found:
+            rate = per_frame[row["size"]] / (found["step_ms"] / 1e3) / (ceiling * 1e12)
+            found |= {"gflop_per_speech_frame": per_frame[row["size"]] / 1e9, "mfu": rate * found["speech_frames"]}
+            found["mfu_padded"] = rate * found["computed_frames"]
+        say(row | found)
+
+    rows = list(rows_of(args))
+    for first in range(0, len(rows), args.parallel):
+        run_wave(rows[first:first + args.parallel], args, sys.argv[1:], finish)
 
 
 if __name__ == "__main__":

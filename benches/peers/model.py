@@ -1,4 +1,5 @@
-"""The voice of `src/model` in PyTorch, layer for layer, on padded batches: [batch, length, channels] and a mask."""
+"""The voice of `src/model` (format 4) in PyTorch, layer for layer and name for name: a checkpoint's `model.safetensors` fits.
+On padded batches or on packed ones, as their axes say (`axis.py`)."""
 import dataclasses
 import math
 
@@ -7,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 N_MELS = 80
-VOICE_HEAD = 32
 TIME_CHANNELS = 128
+SIGMA_MIN = 1e-4
+CONTEXT_SHARE, LEAST_SHARE, WITHOUT_CONTENT, CONDITION_DROPOUT = 0.7, 0.1, 0.5, 0.1
 
 
 @dataclasses.dataclass
@@ -19,27 +21,57 @@ class Size:
     decoder_dim: int
     decoder_layers: int
     decoder_heads: int
-    voice_dim: int
-    voice_layers: int = 2
-    voice_latents: int = 16
-    dropout: float = 0.05
+    dropout: float = 0.1
 
 
-SIZES = {  # as in crates/host/src/config/model.rs, of format 3
-    "tiny": Size(192, 3, 3, 256, 4, 4, 128),
-    "small": Size(256, 4, 4, 320, 7, 5, 192),
-    "normal": Size(320, 6, 5, 512, 6, 8, 256),
-    "big": Size(512, 6, 8, 640, 9, 10, 384),
+SIZES = {  # as in crates/host/src/config/model.rs
+    "tiny": Size(192, 3, 3, 256, 4, 4),
+    "small": Size(256, 4, 4, 320, 7, 5),
+    "normal": Size(320, 6, 5, 512, 6, 8),
+    "big": Size(512, 6, 8, 640, 9, 10),
 }
 
 
-def rotary(length, head_dim, device):
-    angle = torch.arange(length, device=device)[:, None] * torch.exp(
-        torch.arange(head_dim // 2, device=device) * (-math.log(10_000) / (head_dim // 2)))
-    return angle.cos(), angle.sin()
+@dataclasses.dataclass
+class Ways:
+    """How convolutions are computed: `rows` are shifted rows, for `dense` ones side by side in one product; `cudnn` is what
+    PyTorch's own convolution calls."""
+    dense: str = "rows"
+    depthwise: str = "rows"
 
 
-def turn(x, table):  # [batch, heads, length, head_dim]
+@dataclasses.dataclass
+class Batch:
+    tokens: torch.Tensor     # of the text axis
+    languages: torch.Tensor  # [utterances]
+    mel: torch.Tensor        # [frames, N_MELS] of the frame axis, normalised
+    text: object
+    frames: object
+
+
+@dataclasses.dataclass
+class Draw:
+    """What chance decides of a step."""
+    times: torch.Tensor   # [utterances]
+    chance: torch.Tensor  # [6, utterances], uniform
+    noise: torch.Tensor   # as the mel frames
+
+    @staticmethod
+    def new(batch):
+        utterances, device = len(batch.languages), batch.mel.device
+        even = torch.arange(utterances, device=device) / utterances
+        times = (even + torch.rand(1, device=device)).remainder(1)
+        return Draw(times, torch.rand(6, utterances, device=device), torch.randn_like(batch.mel))
+
+
+def rotary(position, head_dim):
+    """`[rows, 1, head_dim / 2]`, for all heads."""
+    half = torch.arange(head_dim // 2, device=position.device)
+    angle = position[:, None] * torch.exp(half * (-math.log(10_000) / (head_dim // 2)))
+    return angle.cos()[:, None], angle.sin()[:, None]
+
+
+def turn(x, table):  # [..., rows, heads, head_dim]
     a, b = x.chunk(2, -1)
     cos, sin = (part.to(x.dtype) for part in table)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
@@ -50,215 +82,237 @@ class Attention(nn.Module):
         super().__init__()
         self.qkv, self.out, self.heads = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False), heads
 
-    def forward(self, x, mask, table):
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(turn(q, table), turn(k, table), v, attn_mask=mask[:, None, None, :, 0])
-        return self.out(y.transpose(1, 2).flatten(2))
+    def forward(self, x, attend, table):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return self.out(attend(turn(q, table), turn(k, table), v).flatten(-2))
 
 
-class CrossAttention(nn.Module):
-    def __init__(self, dim, memory_dim, heads):
-        super().__init__()
-        self.query, self.key_value = nn.Linear(dim, dim, bias=False), nn.Linear(memory_dim, 2 * dim, bias=False)
-        self.out, self.heads = nn.Linear(dim, dim, bias=False), heads
-
-    def forward(self, x, memory):
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-                   for part in (self.query(x), *self.key_value(memory).chunk(2, -1)))
-        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-
-
-class FeedForward(nn.Sequential):
+class FeedForward(nn.Module):
     def __init__(self, dim):
-        super().__init__(nn.Linear(dim, 4 * dim), nn.GELU("tanh"), nn.Linear(4 * dim, dim, bias=False))
+        super().__init__()
+        self.widen, self.narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim, bias=False)
+
+    def forward(self, x):
+        return self.narrow(F.gelu(self.widen(x), approximate="tanh"))
 
 
-class Conv(nn.Conv1d):
-    def __init__(self, dim, to, kernel, groups=1):
-        super().__init__(dim, to, kernel, padding=kernel // 2, groups=groups)
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x).to(x.dtype)  # autocast would leave it in f32
+
+
+def shifted(x, kernel):
+    """The rows of `[..., rows, channels]` that each tap of a kernel sees, with silence beyond the ends."""
+    wide, length = F.pad(x, (0, 0, kernel // 2, kernel // 2)), x.shape[-2]
+    return [wide.narrow(-2, tap, length) for tap in range(kernel)]
+
+
+class Conv(nn.Module):
+    """Along the rows. Padding and gaps are silence."""
+
+    def __init__(self, dim, to, kernel, way):
+        super().__init__()
+        bound = (dim * kernel) ** -0.5
+        self.weight, self.bias = nn.Parameter(torch.empty(to, dim, kernel).uniform_(-bound, bound)), nn.Parameter(torch.zeros(to))
+        self.kernel, self.way = kernel, way
 
     def forward(self, x, mask):
-        return super().forward((x * mask).transpose(1, 2)).transpose(1, 2)
+        x = x * mask.to(x.dtype)
+        if self.way == "rows":
+            return F.linear(torch.cat(shifted(x, self.kernel), -1), self.weight.transpose(1, 2).flatten(1), self.bias)
+        # Rows with their channels side by side are "channels last" already: nothing is copied.
+        laid = (x if x.dim() == 3 else x[None]).transpose(1, 2)[:, :, None]
+        weight = self.weight[:, :, None].contiguous(memory_format=torch.channels_last)
+        y = F.conv2d(laid, weight, self.bias, padding=(0, self.kernel // 2))[:, :, 0].transpose(1, 2)
+        return y if x.dim() == 3 else y[0]
 
 
-class VoiceLayer(nn.Module):
-    def __init__(self, dim):
+class Depthwise(nn.Module):
+    def __init__(self, dim, kernel, way):
         super().__init__()
-        self.attention_norm, self.feed_forward_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attention, self.feed_forward = CrossAttention(dim, dim, dim // VOICE_HEAD), FeedForward(dim)
+        bound = kernel ** -0.5
+        self.weight, self.bias = nn.Parameter(torch.empty(dim, 1, kernel).uniform_(-bound, bound)), nn.Parameter(torch.zeros(dim))
+        self.kernel, self.way = kernel, way
 
-    def forward(self, x, memory=None):
-        normal = self.attention_norm(x)
-        x = x + self.attention(normal, normal if memory is None else memory)
-        return x + self.feed_forward(self.feed_forward_norm(x))
-
-
-class Reference(nn.Module):
-    def __init__(self, size):
-        super().__init__()
-        dim = size.voice_dim
-        self.strided = nn.ModuleList(nn.Conv1d(n, dim, 5, stride=2, padding=2) for n in (N_MELS, dim))
-        self.layers = nn.ModuleList(VoiceLayer(dim) for _ in range(size.voice_layers))
-        self.questions = nn.Parameter(torch.randn(size.voice_latents, dim))
-        self.rounds = nn.ModuleList(VoiceLayer(dim) for _ in range(2))
-        self.norm = nn.LayerNorm(dim)
-
-    def forward(self, reference):
-        x = reference.transpose(1, 2)
-        for conv in self.strided:
-            x = F.gelu(conv(x), approximate="tanh")
-        x = x.transpose(1, 2)
-        for layer in self.layers:
-            x = layer(x)
-        answers = self.questions.expand(len(x), -1, -1)
-        for layer in self.rounds:
-            answers = layer(answers, x)
-        return self.norm(answers)
+    def forward(self, x, mask):
+        x = x * mask
+        if self.way == "rows":
+            taps = zip(shifted(x, self.kernel), self.weight.squeeze(1).unbind(1))
+            return sum((rows * weight for rows, weight in taps), self.bias)
+        y = F.conv1d(x.transpose(-1, -2), self.weight, self.bias, padding=self.kernel // 2, groups=len(self.bias))
+        return y.transpose(-1, -2)
 
 
 class TextBlock(nn.Module):
-    def __init__(self, size, index):
+    def __init__(self, size, ways):
         super().__init__()
         dim = size.text_dim
-        self.attention_norm, self.feed_forward_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attention_norm, self.feed_forward_norm = Norm(dim), Norm(dim)
         self.attention = Attention(dim, size.text_heads)
-        self.hears = index % 2 == 0
-        if self.hears:
-            self.voice_norm, self.voice = nn.LayerNorm(dim), CrossAttention(dim, size.voice_dim, size.text_heads)
-        self.widen, self.narrow = Conv(dim, 4 * dim, 3), Conv(4 * dim, dim, 3)
+        self.widen, self.narrow = Conv(dim, 4 * dim, 3, ways.dense), Conv(4 * dim, dim, 3, ways.dense)
         self.dropout = nn.Dropout(size.dropout)
 
-    def forward(self, x, mask, table, latents):
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask, table))
-        if self.hears:
-            x = x + self.dropout(self.voice(self.voice_norm(x), latents))
+    def forward(self, x, mask, attend, table):
+        x = x + self.dropout(self.attention(self.attention_norm(x), attend, table))
         return x + self.dropout(self.narrow(self.widen(self.feed_forward_norm(x), mask).relu(), mask))
 
 
+class Languages(nn.Module):
+    def __init__(self, languages, dim):
+        super().__init__()
+        self.embedding = nn.Parameter(torch.randn(languages, dim) * dim**-0.5)
+
+
 class Encoder(nn.Module):
-    def __init__(self, size, vocab, languages):
+    def __init__(self, size, ways, vocab, languages):
         super().__init__()
         dim = size.text_dim
-        self.embedding, self.languages = nn.Embedding(vocab, dim), nn.Embedding(languages, dim)
-        self.voice = nn.Linear(size.voice_dim, dim)
-        self.prenet = nn.ModuleList(Conv(dim, dim, 5) for _ in range(2))
-        self.prenet_norm = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
-        self.blocks = nn.ModuleList(TextBlock(size, i) for i in range(size.text_layers))
-        self.norm, self.out = nn.LayerNorm(dim), nn.Linear(dim, N_MELS + size.decoder_dim)
+        self.embedding, self.languages = nn.Parameter(torch.randn(vocab, dim) * dim**-0.5), Languages(languages, dim)
+        self.prenet = nn.ModuleList(Conv(dim, dim, 5, ways.dense) for _ in range(2))
+        self.prenet_norm = nn.ModuleList(Norm(dim) for _ in range(2))
+        self.block = nn.ModuleList(TextBlock(size, ways) for _ in range(size.text_layers))
+        self.norm, self.out = Norm(dim), nn.Linear(dim, N_MELS + size.decoder_dim)
         self.dropout, self.head_dim = nn.Dropout(size.dropout), dim // size.text_heads
 
-    def forward(self, tokens, languages, latents, mask):
-        known = self.languages(languages) + self.voice(latents.mean(1))
-        x = self.embedding(tokens) + known[:, None]
+    def forward(self, tokens, languages, axis, kind):
+        scale = self.embedding.shape[1] ** 0.5
+        spoken = (F.embedding(languages, self.languages.embedding) * scale).to(kind)
+        x = (F.embedding(tokens, self.embedding) * scale).to(kind) + axis.spread(spoken)
         for conv, norm in zip(self.prenet, self.prenet_norm):
-            x = x + self.dropout(norm(conv(x, mask).relu()))
-        table = rotary(tokens.shape[1], self.head_dim, tokens.device)
-        for block in self.blocks:
-            x = block(x, mask, table, latents)
+            x = x + self.dropout(norm(conv(x, axis.mask).relu()))
+        table, attend = rotary(axis.position, self.head_dim), axis.attention()
+        for block in self.block:
+            x = block(x, axis.mask, attend, table)
         hidden = self.norm(x)
         return hidden, self.out(hidden)
 
 
 class Durations(nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, ways):
         super().__init__()
         dim = size.text_dim
-        self.voice = nn.Linear(size.voice_dim, dim)
-        self.convs = nn.ModuleList(Conv(dim, dim, 3) for _ in range(2))
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.conv = nn.ModuleList(Conv(dim, dim, 3, ways.dense) for _ in range(2))
+        self.norm = nn.ModuleList(Norm(dim) for _ in range(2))
         self.out, self.dropout = nn.Linear(dim, 1), nn.Dropout(size.dropout)
 
-    def forward(self, hidden, latents, mask):
-        x = hidden.detach() + self.voice(latents.mean(1))[:, None]
-        for conv, norm in zip(self.convs, self.norms):
+    def forward(self, hidden, mask):
+        x = hidden.detach()
+        for conv, norm in zip(self.conv, self.norm):
             x = self.dropout(norm(conv(x, mask).relu()))
         return self.out(x).float()
 
 
-def modulated(x, table):
-    scale, shift = table[:, None].chunk(2, -1)
-    return F.layer_norm(x, x.shape[-1:]) * (scale + 1) + shift
+def modulated(x, table, axis):
+    scale, shift = axis.spread(table).chunk(2, -1)
+    return (F.layer_norm(x, x.shape[-1:]) * (scale + 1) + shift).to(x.dtype)
 
 
 class Local(nn.Module):
-    def __init__(self, dim, kernel):
+    def __init__(self, dim, kernel, ways):
         super().__init__()
-        self.depthwise, self.feed_forward = Conv(dim, dim, kernel, groups=dim), FeedForward(dim)
+        self.depthwise, self.feed_forward = Depthwise(dim, kernel, ways.depthwise), FeedForward(dim)
 
-    def forward(self, x, scale_shift, gate, mask):
-        return x + self.feed_forward(self.depthwise(modulated(x, scale_shift), mask)) * gate[:, None]
+    def forward(self, x, tables, axis):
+        near = self.depthwise(modulated(x, tables[0], axis), axis.mask)
+        return x + self.feed_forward(near) * axis.spread(tables[1])
 
 
-class Block(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.attention, self.local = Attention(dim, heads), Local(dim, 5)
+class Block(Local):
+    def __init__(self, size, ways):
+        super().__init__(size.decoder_dim, 5, ways)
+        self.attention = Attention(size.decoder_dim, size.decoder_heads)
 
-    def forward(self, x, tables, mask, table):
-        x = x + self.attention(modulated(x, tables[0]), mask, table) * tables[1][:, None]
-        return self.local(x, tables[2], tables[3], mask)
+    def forward(self, x, tables, axis, attend, table):
+        x = x + self.attention(modulated(x, tables[0], axis), attend, table) * axis.spread(tables[1])
+        return super().forward(x, tables[2:], axis)
 
 
 class Decoder(nn.Module):
-    def __init__(self, size):
+    def __init__(self, size, ways):
         super().__init__()
         dim, inner, condition = size.decoder_dim, size.decoder_layers - 2, size.decoder_dim // 2
         self.sizes = [width * dim for width in [2, 1] * (2 + 2 * inner) + [2]]
-        self.noisy = nn.Linear(N_MELS, dim)
+        self.noisy, self.context = nn.Linear(N_MELS, dim), nn.Linear(N_MELS, dim)
         self.time_in, self.time_out = nn.Linear(TIME_CHANNELS, condition), nn.Linear(condition, condition)
-        self.voice = nn.Linear(size.voice_dim, condition)
         self.modulation = nn.Linear(condition, sum(self.sizes))
-        self.first, self.last = Local(dim, 7), Local(dim, 7)
+        self.first, self.last = Local(dim, 7, ways), Local(dim, 7, ways)
         self.down, self.up = nn.Linear(2 * dim, dim), nn.Linear(dim, 2 * dim)
-        self.blocks = nn.ModuleList(Block(dim, size.decoder_heads) for _ in range(inner))
+        self.block = nn.ModuleList(Block(size, ways) for _ in range(inner))
         self.output, self.head_dim = nn.Linear(dim, N_MELS), dim // size.decoder_heads
+        for layer in (self.modulation, self.output):
+            nn.init.zeros_(layer.weight), nn.init.zeros_(layer.bias)
 
-    def forward(self, noisy, content, latents, times, keep, mask):
+    def tables(self, times):
         half = torch.arange(TIME_CHANNELS // 2, device=times.device)
         angle = times[:, None] * 1000 * torch.exp(half * (-math.log(10_000) / (TIME_CHANNELS // 2 - 1)))
-        time = torch.cat([angle.sin(), angle.cos()], 1)
-        known = self.time_out(F.silu(self.time_in(time))) + self.voice(latents.mean(1)) * keep[:, None]
-        tables = self.modulation(F.silu(known)).split(self.sizes, 1)
-        x = self.noisy(noisy) + content * keep[:, None, None]
-        outer = self.first(x, tables[0], tables[1], mask)
-        x = self.down((outer * mask).unflatten(1, (-1, 2)).flatten(2))
-        halved, table = mask[:, ::2], rotary(x.shape[1], self.head_dim, x.device)
-        for i, block in enumerate(self.blocks):
-            x = block(x, tables[4 + 4 * i:8 + 4 * i], halved, table)
-        x = outer + self.up(x).unflatten(2, (2, -1)).flatten(1, 2)
-        x = self.last(x, tables[2], tables[3], mask)
-        return self.output(modulated(x, tables[-1])).float()
+        time = F.silu(self.time_in(torch.cat([angle.sin(), angle.cos()], 1)))
+        return self.modulation(F.silu(self.time_out(time))).split(self.sizes, 1)
+
+    def forward(self, noisy, content, content_mask, clean, context, times, axis):
+        """`context`: 1 on frames that are given clean, in place of noisy ones."""
+        tables = self.tables(times)
+        x = self.noisy(noisy * (1 - context))
+        x = x + content * content_mask.to(x.dtype) + self.context(clean * context) * context.to(x.dtype)
+        outer = self.first(x, tables[0:2], axis)
+        # An odd utterance's last pair holds one frame of the gap, which must say nothing.
+        paired = (outer * axis.mask.to(x.dtype)).unflatten(-2, (-1, 2)).flatten(-2)
+        half = axis.half()
+        x, table, attend = self.down(paired), rotary(half.position, self.head_dim), half.attention()
+        for i, block in enumerate(self.block):
+            x = block(x, tables[4 + 4 * i:8 + 4 * i], half, attend, table)
+        x = outer + self.up(x).unflatten(-1, (2, -1)).flatten(-3, -2)
+        x = self.last(x, tables[2:4], axis)
+        return self.output(modulated(x, tables[-1], axis)).float()
+
+
+def context_masks(chance, axis):
+    """Which frames are given clean, and where content is: `src/model/context.rs`."""
+    lens = axis.lens.float()
+    conditioned = (chance[0] >= CONDITION_DROPOUT).float()
+    prompted = conditioned * (chance[4] >= CONDITION_DROPOUT)
+    bare = (chance[5] < WITHOUT_CONTENT).float()
+    count = ((chance[1] * (CONTEXT_SHARE - LEAST_SHARE) + LEAST_SHARE) * lens).floor().clamp(min=2).minimum((lens - 1).clamp(min=0))
+    place, rest = (chance[2] * 4).floor(), lens - count
+    anywhere, left = (chance[3] * (rest + 1)).floor().minimum(rest), (chance[3] * count).floor()
+    both_ends = (place == 3).float()
+    first = (place == 1) * rest + (place == 2) * anywhere + both_ends * left
+    end = first + both_ends * rest + (1 - both_ends) * count
+    spread = axis.spread(torch.stack([conditioned, first, end, both_ends, prompted, bare], 1))
+    conditioned, first, end, both_ends, prompted, bare = spread.split(1, -1)
+    position = axis.position[:, None]
+    inside = ((position >= first) & (position < end)).float()
+    context = (inside - both_ends).abs() * prompted * axis.mask
+    return context, conditioned * (1 - context * bare)
+
+
+def mean_over(values, mask):
+    return (values * mask).sum() / (mask.sum().clamp(min=1) * values.shape[-1])
 
 
 class Voice(nn.Module):
-    def __init__(self, size, vocab=200, languages=1):
+    def __init__(self, size, vocab, languages=1, ways=Ways(), kind=torch.float32):
         super().__init__()
-        self.reference, self.encoder = Reference(size), Encoder(size, vocab, languages)
-        self.durations, self.decoder = Durations(size), Decoder(size)
+        self.encoder, self.duration, self.decoder = Encoder(size, ways, vocab, languages), Durations(size, ways), Decoder(size, ways)
+        self.kind = kind  # of the activations
 
     def encode(self, batch):
-        """Before the search: latents, hidden states, and the table of means and content."""
-        latents = self.reference(batch.reference)
-        return latents, *self.encoder(batch.tokens, batch.languages, latents, batch.text_mask)
+        """Before the search: hidden states, and the table of means and content."""
+        return self.encoder(batch.tokens, batch.languages, batch.text, self.kind)
 
-    def losses(self, batch, latents, hidden, table, token_of_frame):
-        """After the search. `token_of_frame`: [batch, frames]."""
-        frame_mask, text_mask = batch.frame_mask, batch.text_mask
-        laid = table.gather(1, token_of_frame[..., None].expand(-1, -1, table.shape[2]))
-        mean, content = laid.split([N_MELS, table.shape[2] - N_MELS], 2)
-        count = frame_mask.sum()
-        prior = ((batch.mel - mean.float()).square() * frame_mask).sum() / (2 * N_MELS * count)
-        lasted = torch.zeros_like(text_mask, dtype=torch.float32).squeeze(2).scatter_add(
-            1, token_of_frame, frame_mask.float().squeeze(2)).unsqueeze(2)
-        predicted = self.durations(hidden, latents, text_mask)
+    def losses(self, batch, hidden, table, token_of_frame, draw=None):
+        """After the search. `token_of_frame`: index among all rows of the text axis, of every frame."""
+        draw, text, frames = draw or Draw.new(batch), batch.text, batch.frames
+        # In f32, so that the gradient's additions are f32, too.
+        laid = F.embedding(token_of_frame, table.float().flatten(0, -2))
+        mean, content = laid.split([N_MELS, table.shape[-1] - N_MELS], -1)
+        prior = mean_over((batch.mel - mean).square(), frames.mask) / 2
+        lasted = torch.zeros(text.mask.numel(), device=table.device).index_add(0, token_of_frame.flatten(), frames.mask.flatten())
+        lasted, predicted = lasted.view(text.mask.shape), self.duration(hidden, text.mask)
         surprise = lasted * (lasted.clamp(min=1).log() - predicted) - lasted + predicted.exp()
-        duration = (surprise * text_mask).sum() / count
-        utterances = len(batch.mel)
-        even = torch.arange(utterances, device=table.device) / utterances
-        times = (even + torch.rand(1, device=table.device)).remainder(1)
-        keep = (torch.rand(utterances, device=table.device) >= 0.1).float()
-        noise, at = torch.randn_like(batch.mel), times[:, None, None]
-        noisy = (1 - at) * noise + at * batch.mel
-        guess = self.decoder(noisy, content, latents, times, keep, frame_mask)
-        flow = ((guess - (batch.mel - noise)).square() * frame_mask).sum() / (N_MELS * count)
+        duration = (surprise * text.mask).sum() / lasted.sum().clamp(min=1)
+        context, content_mask = context_masks(draw.chance, frames)
+        at = frames.spread(draw.times[:, None])
+        noisy = (1 - at * (1 - SIGMA_MIN)) * draw.noise + at * batch.mel
+        guess = self.decoder(noisy, content.to(self.kind), content_mask, batch.mel, context, draw.times, frames)
+        flow = mean_over((guess - (batch.mel - (1 - SIGMA_MIN) * draw.noise)).square(), frames.mask - context)
         return prior + duration + flow

@@ -1,4 +1,4 @@
-"""Monotonic alignment search for padded batches, two ways that PyTorch users have.
+"""Monotonic alignment search, two ways that PyTorch users have, on batches of either form.
 
 `host`: scores are copied to the host, a compiled loop runs over utterances in threads, and the path is copied back: what
 Matcha-TTS does with Cython. `triton`: one program for each utterance, and nothing leaves the GPU.
@@ -16,11 +16,13 @@ SOURCE = r"""
 #include <math.h>
 void search(const float* scores, const int* tokens, const int* frames, long long* path, int batch, int most_frames,
             int most_tokens) {
+    memset(path, 0, (size_t)batch * most_frames * sizeof(long long));
     #pragma omp parallel for schedule(dynamic)
     for (int b = 0; b < batch; b++) {
         const float* score = scores + (size_t)b * most_frames * most_tokens;
         long long* out = path + (size_t)b * most_frames;
         int n = tokens[b], t = frames[b];
+        if (n == 0) continue;
         float* best = malloc(n * sizeof(float));
         unsigned char* advanced = calloc((size_t)t * n, 1);
         for (int j = 0; j < n; j++) best[j] = -INFINITY;
@@ -34,7 +36,6 @@ void search(const float* scores, const int* tokens, const int* frames, long long
                 best[j] = row[j] + (advance ? before : best[j]);
             }
         }
-        memset(out, 0, most_frames * sizeof(long long));
         int j = n - 1;
         for (int i = t - 1; i >= 0; i--) {
             out[i] = j;
@@ -46,12 +47,6 @@ void search(const float* scores, const int* tokens, const int* frames, long long
 """
 
 
-def scores(mean, mel):
-    """[batch, frames, tokens], up to a term that is the same on every path."""
-    mean = mean.detach().float()
-    return mel @ mean.transpose(1, 2) - 0.5 * mean.square().sum(2)[:, None]
-
-
 class Host:
     def __init__(self):
         folder = pathlib.Path(tempfile.mkdtemp())
@@ -60,11 +55,25 @@ class Host:
         self.function = ctypes.CDLL(folder / "search.so").search
 
     def __call__(self, mean, batch):
-        table = scores(mean, batch.mel).cpu()
+        mean, mel = mean.detach().float().flatten(0, -2), batch.mel.flatten(0, -2)
+        tokens, frames = (rows_of(axis, len(rows)) for axis, rows in ((batch.text, mean), (batch.frames, mel)))
+        laid = mean[tokens]
+        # Up to a term that is the same on every path.
+        table = (mel[frames] @ laid.transpose(1, 2) - 0.5 * laid.square().sum(2)[:, None]).cpu()
         path = torch.empty(table.shape[:2], dtype=torch.int64)
+        lens = [axis.lens.cpu() for axis in (batch.text, batch.frames)]
         at = lambda tensor: ctypes.c_void_p(tensor.data_ptr())
-        self.function(at(table), at(batch.text_lens_host), at(batch.frame_lens_host), at(path), len(table), *table.shape[1:])
-        return path.to(mean.device)
+        self.function(at(table), at(lens[0]), at(lens[1]), at(path), len(table), *table.shape[1:])
+        path = path.to(mean.device) + batch.text.starts[:, None]
+        inside = torch.arange(path.shape[1], device=path.device)[None] < batch.frames.lens[:, None]
+        found = torch.zeros(len(mel), dtype=torch.int64, device=path.device)
+        found[frames[inside]] = path[inside]
+        return found.view(batch.mel.shape[:-1])
+
+
+def rows_of(axis, count):
+    """`[utterances, longest]`: the rows of each; any row behind its end."""
+    return (axis.starts[:, None] + torch.arange(axis.longest, device=axis.starts.device)).clamp(max=count - 1)
 
 
 class Triton:
@@ -73,7 +82,7 @@ class Triton:
         self.search = search
 
     def __call__(self, mean, batch):
-        return self.search(scores(mean, batch.mel).contiguous(), batch.text_lens, batch.frame_lens)
+        return self.search(mean.detach(), batch)
 
 
 SEARCHES = {"host": Host, "triton": Triton}
