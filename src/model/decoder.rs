@@ -5,13 +5,14 @@
 
 use super::along;
 use super::graph::GraphWriter;
-use super::layers::{Attention, Depthwise, FeedForward, GraphRotary, Linear, Rotary, gated_add, modulated_norm};
+use super::layers::{Attention, Depthwise, FIXED, FeedForward, GraphRotary, Linear, Rotary, gated_add, modulated_norm};
 use super::track::{Track, half, with_gap_row};
 use crate::feed::Packed;
 use host::config;
 use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
+use torchx::fused::{self, Infill};
 
 /// Channels of the sinusoidal time embedding.
 const TIME_CHANNELS: i64 = 128;
@@ -193,19 +194,23 @@ impl Decoder {
     fn enter(&self, noisy: &Tensor, conditioning: &Conditioning, rates: &Rates) -> Tensor {
         let kind = rates.full.mask.kind();
         let Conditioning { content, content_mask, context, .. } = conditioning;
-        let x = match context {
-            Some(Context { mask, .. }) => self.noisy.forward(&(noisy * (-*mask + 1.0)).to_kind(kind)),
-            None => self.noisy.forward(&noisy.to_kind(kind)),
+        let (Some(layer), Some(Context { mel, mask })) = (&self.context, context) else {
+            let x = self.noisy.forward(&noisy.to_kind(kind));
+            let (len, own) = (x.size()[0], content.size()[0]);
+            let (x, said) = (x.view([len / own, own, -1]), content_mask.to_kind(kind).view([len / own, own, 1]));
+            return x.addcmul(&content.unsqueeze(0), &said).view([len, -1]);
         };
-        let (len, own) = (x.size()[0], content.size()[0]);
-        let (x, mask) = (x.view([len / own, own, -1]), content_mask.to_kind(kind).view([len / own, own, 1]));
-        let x = x.addcmul(&content.unsqueeze(0), &mask).view([len, -1]);
-        match (&self.context, context) {
-            (Some(layer), Some(Context { mel, mask })) => {
-                x.addcmul(&layer.forward(&(*mel * *mask).to_kind(kind)), &mask.to_kind(kind))
-            }
-            _ => x,
-        }
+        let ([weight, bias], [clean_weight, clean_bias]) = (self.noisy.narrowed(kind), layer.narrowed(kind));
+        let inputs = Infill {
+            noisy,
+            clean: mel,
+            given: mask,
+            content,
+            said: content_mask,
+            noisy_layer: [&weight, &bias],
+            clean_layer: [&clean_weight, &clean_bias],
+        };
+        fused::infill(&inputs).expect(FIXED)
     }
 
     /// What comes before the skip: one block at the frame rate.
@@ -216,8 +221,8 @@ impl Decoder {
     /// What the skip goes round: down to half the rate, transformer blocks, and up again.
     fn inward<'a>(&'a self, tables: &'a [Tensor], rates: &'a Rates) -> Vec<Stage<'a>> {
         let dim = self.dim;
-        // An odd utterance's last pair holds one frame of the gap, which must say nothing.
-        let down = move |x: &Tensor| self.down.forward(&(x * &rates.full.mask).view([-1, 2 * dim]));
+        // An odd utterance's last pair holds one frame of the gap, which must say nothing: it is zero.
+        let down = move |x: &Tensor| self.down.forward(&x.view([-1, 2 * dim]));
         let blocks = self.blocks.iter().enumerate();
         let block = |(i, block): (usize, &'a Block)| -> Stage<'a> {
             Box::new(move |x| block.forward(x, &tables[4 + 4 * i..][..4], rates))
@@ -231,7 +236,7 @@ impl Decoder {
 
     fn leave(&self, x: &Tensor, tables: &[Tensor], rates: &Rates) -> Tensor {
         let x = self.last.forward(x, pair(tables, 2), &rates.full);
-        let normal = modulated_norm(&x, tables.last().expect("the last is the output's"), &rates.full);
+        let [normal, _] = modulated_norm(&x, tables.last().expect("the last is the output's"), &rates.full);
         self.output.forward(&normal).to_kind(Kind::Float)
     }
 
@@ -351,8 +356,9 @@ impl Local {
     }
 
     fn forward(&self, x: &Tensor, [scale_shift, gate]: LocalTables, track: &Track) -> Tensor {
-        let near = self.depthwise.forward(&modulated_norm(x, scale_shift, track), track);
-        gated_add(x, &self.feed_forward.forward(&near), gate, track)
+        let [normal, x] = modulated_norm(x, scale_shift, track);
+        let near = self.depthwise.forward(&normal, track);
+        gated_add(&x, &self.feed_forward.forward(&near), gate, track)
     }
 
     /// `tables`: scale, shift, gate.
@@ -378,8 +384,9 @@ impl Block {
 
     fn forward(&self, x: &Tensor, tables: &[Tensor], rates: &Rates) -> Tensor {
         let ([scale_shift, gate], track) = (pair(tables, 0), &rates.half);
-        let mixed = self.attention.forward(&modulated_norm(x, scale_shift, track), &rates.rotary, track);
-        self.local.forward(&gated_add(x, &mixed, gate, track), pair(tables, 2), track)
+        let [normal, x] = modulated_norm(x, scale_shift, track);
+        let mixed = self.attention.forward(&normal, &rates.rotary, track);
+        self.local.forward(&gated_add(&x, &mixed, gate, track), pair(tables, 2), track)
     }
 
     /// `tables`: scale, shift and gate of the attention, and of what follows it.

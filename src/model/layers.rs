@@ -54,7 +54,16 @@ impl Linear {
         if let Some(rounded) = self.rounded.get() {
             return rounded.forward(x, self.bias.as_ref(), Then::Nothing).expect(FIXED);
         }
-        x.linear(&narrowed(&self.weight, x.kind()), self.bias.as_ref().map(|bias| narrowed(bias, x.kind())))
+        let weight = narrowed(&self.weight, x.kind());
+        match &self.bias {
+            Some(bias) => fused::linear(x, &weight, &narrowed(bias, x.kind())).expect(FIXED),
+            None => x.linear(&weight, None::<Tensor>),
+        }
+    }
+
+    /// Weight and bias in the kind of the activations.
+    pub fn narrowed(&self, kind: Kind) -> [Tensor; 2] {
+        [&self.weight, self.bias.as_ref().expect("a layer with a bias")].map(|weight| narrowed(weight, kind))
     }
 
     /// Channels that come out.
@@ -201,13 +210,13 @@ impl LayerNorm {
     }
 }
 
-/// A layer norm whose scale and shift are each utterance's own; `table`: `[capacity + 1, 2 * channels]`.
-pub fn modulated_norm(x: &Tensor, table: &Tensor, track: &Track) -> Tensor {
-    let parts = table.chunk(2, 1);
-    fused::adaln(x, &parts[0], &parts[1], &track.spans).expect(FIXED)
+/// A layer norm whose scale and shift are each utterance's own, and `x` for the residual around it; `table`:
+/// `[capacity + 1, 2 * channels]`.
+pub fn modulated_norm(x: &Tensor, table: &Tensor, track: &Track) -> [Tensor; 2] {
+    fused::adaln(x, table, &track.spans).expect(FIXED)
 }
 
-/// Adds `y`, weighted channel by channel as its utterance says; `table`: `[capacity + 1, channels]`.
+/// Adds `y`, weighted channel by channel as its utterance says; gaps become zero. `table`: `[capacity + 1, channels]`.
 pub fn gated_add(x: &Tensor, y: &Tensor, table: &Tensor, track: &Track) -> Tensor {
     fused::gated_add(x, y, table, &track.spans).expect(FIXED)
 }
@@ -282,10 +291,9 @@ impl Attention {
     pub fn forward(&self, x: &Tensor, rotary: &Rotary, track: &Track) -> Tensor {
         let (len, channels) = x.size2().expect("packed input is [len, channels]");
         let qkv = self.qkv.forward(x).view([len, 3, self.heads, channels / self.heads]);
-        let [q, k, v] = fused::rotary(&qkv, &rotary.cos, &rotary.sin).expect(FIXED);
-        let seqs = track.seqs;
-        let mixed = torchx::varlen_attention(&q, &k, &v, &seqs.cu_seqlens, seqs.longest_segment, None).expect(FIXED);
-        self.out.forward(&mixed.reshape([len, channels]))
+        let (Rotary { cos, sin }, seqs) = (rotary, track.seqs);
+        let mixed = fused::attention(&qkv, cos, sin, &seqs.cu_seqlens, seqs.longest_segment).expect(FIXED);
+        self.out.forward(&mixed)
     }
 
     pub fn round(&self) {

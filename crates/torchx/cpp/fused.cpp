@@ -2,6 +2,8 @@
 #include "fused.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <optional>
@@ -10,42 +12,44 @@ using namespace fused;
 
 namespace {
 
-// [parts, utterances + 1, width] from the sums of the tiles.
+// [utterances + 1, parts * width] from the sums of the tiles.
 Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor& starts, const Tensor& lens,
                     const Tensor& like, int64_t tiles, int64_t parts) {
   auto utterances = starts.size(0), width = like.size(1);
-  auto grad = at::empty({parts, utterances + 1, width}, like.options());
+  auto grad = at::empty({utterances + 1, parts * width}, like.options());
   Extent grid = {shares(parts * width, 32), static_cast<uint32_t>(utterances + 1), 1};
   launch(program, program.reduce, grid, {32, 8, 1}, at_start(partial), at_start(starts), at_start(lens),
          at_start(grad), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
   return grad;
 }
 
+// Outputs: the norm, and x as it came.
 struct Adaln : Function<Adaln> {
-  static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_scale,
-                        const Tensor& any_shift, Spans spans, const Program* program) {
-    auto x = dense(any_x), scale = table(any_scale), shift = table(any_shift);
+  static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_table, Spans spans,
+                               const Program* program) {
+    auto x = dense(any_x), modulation = table(any_table);
     auto rows = x.size(0), utterances = spans.starts->size(0);
     auto out = at::empty_like(x);
-    launch(*program, program->forward, {shares(rows, 8), 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(scale),
-           at_start(shift), at_start(*spans.owner), at_start(out), narrow(rows), narrow(utterances),
-           narrow(scale.stride(0)), narrow(shift.stride(0)));
-    remember(context, program, {x, scale, *spans.owner, *spans.starts, *spans.lens});
-    return out;
+    launch(*program, program->forward, {shares(rows, 8), 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(modulation),
+           at_start(*spans.owner), at_start(out), narrow(rows), narrow(utterances), narrow(modulation.stride(0)));
+    remember(context, program, {x, modulation, *spans.owner, *spans.starts, *spans.lens});
+    context->set_materialize_grads(false);
+    return {out, any_x};
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto& program = recall(context);
     auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &scale = saved[1], &owner = saved[2], &starts = saved[3], &lens = saved[4];
+    const auto &x = saved[0], &modulation = saved[1], &owner = saved[2], &starts = saved[3], &lens = saved[4];
+    if (!grads[0].defined()) return {grads[1], Tensor(), Tensor(), Tensor()};
     auto grad = dense(grads[0]), grad_x = at::empty_like(x);
+    auto beside = grads[1].defined() ? dense(grads[1]) : Tensor();
     auto rows = x.size(0), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
     auto partial = floats(x, {tiles + utterances, 2 * x.size(1)});
     launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {THREADS, 1, 1}, at_start(x),
-           at_start(scale), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
-           narrow(utterances), narrow(scale.stride(0)));
-    auto sums = sum_segments(program, partial, starts, lens, x, tiles, 2);
-    return {grad_x, sums.select(0, 0), sums.select(0, 1), Tensor(), Tensor()};
+           at_start(modulation), at_start(grad), at_start_if(beside), at_start(owner), at_start(grad_x),
+           at_start(partial), narrow(rows), narrow(utterances), narrow(modulation.stride(0)));
+    return {grad_x, sum_segments(program, partial, starts, lens, x, tiles, 2), Tensor(), Tensor()};
   }
 };
 
@@ -75,7 +79,7 @@ struct GatedAdd : Function<GatedAdd> {
            at_start(y), at_start(gate), at_start(grad), at_start(owner), at_start(grad_y), at_start(partial),
            narrow(rows), narrow(utterances), narrow(width), narrow(gate.stride(0)));
     auto sums = sum_segments(program, partial, starts, lens, y, tiles, 1);
-    return {grads[0], grad_y, sums.select(0, 0), Tensor(), Tensor()};
+    return {grads[0], grad_y, sums, Tensor(), Tensor()};
   }
 };
 
@@ -172,11 +176,35 @@ struct BiasGelu : Function<BiasGelu> {
   }
 };
 
+// The products are LibTorch's; the bias' gradient is not, whose sum takes longer there than a product.
+struct Linear : Function<Linear> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const Program* program) {
+    remember(context, program, {x, weight});
+    return at::addmm(bias, x, weight.t());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1];
+    auto grad = dense(grads[0]);
+    auto rows = grad.size(0), width = grad.size(1);
+    auto blocks = shares(rows, COLUMN_ROWS);
+    auto partial = floats(grad, {blocks, width}), grad_bias = at::empty({width}, grad.options());
+    Columns columns(width);
+    launch(program, program.forward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(grad),
+           at_start(partial), narrow(rows), narrow(width));
+    launch(program, program.backward, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
+           narrow(blocks), narrow(width));
+    auto grad_x = context->needs_input_grad(0) ? at::mm(grad, weight) : Tensor();
+    return {grad_x, at::mm(grad.t(), x), grad_bias, Tensor()};
+  }
+};
+
 // Outputs: the activation, and with a target its distance from it.
 struct BiasLeaky : Function<BiasLeaky> {
   static int64_t vectors(const Tensor& x) { return x.numel() * x.element_size() / 16; }
-
-  static void* at_start_if(const Tensor& tensor) { return tensor.defined() ? at_start(tensor) : nullptr; }
 
   static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
                                const std::optional<Tensor>& any_target, double slope, const Program* program) {
@@ -217,9 +245,12 @@ struct BiasLeaky : Function<BiasLeaky> {
 
 extern "C" {
 
-char* torchx_adaln(const Program* program, const Tensor* x, const Tensor* scale, const Tensor* shift, Spans spans,
-                   Tensor** output) {
-  return guarded([&] { *output = new Tensor(Adaln::apply(*x, *scale, *shift, spans, program)); });
+// `outputs`: room for two.
+char* torchx_adaln(const Program* program, const Tensor* x, const Tensor* table, Spans spans, Tensor** outputs) {
+  return guarded([&] {
+    auto parts = Adaln::apply(*x, *table, spans, program);
+    for (size_t i = 0; i < 2; ++i) outputs[i] = new Tensor(parts[i]);
+  });
 }
 
 char* torchx_gated_add(const Program* program, const Tensor* x, const Tensor* y, const Tensor* gate, Spans spans,
@@ -243,6 +274,10 @@ char* torchx_rotary(const Program* program, const Tensor* qkv, const Tensor* cos
 
 char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bias, Tensor** output) {
   return guarded([&] { *output = new Tensor(BiasGelu::apply(*x, *bias, program)); });
+}
+
+char* torchx_linear(const Program* program, const Tensor* x, const Tensor* weight, const Tensor* bias, Tensor** output) {
+  return guarded([&] { *output = new Tensor(Linear::apply(*x, *weight, *bias, program)); });
 }
 
 // `target` may be null; `outputs`: room for two, of which the second is made for a target.

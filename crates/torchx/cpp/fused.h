@@ -42,6 +42,7 @@ using Extent = std::array<uint32_t, 3>;
 constexpr int64_t TILE = 16;    // rows, as in prelude.cuh
 constexpr int64_t STRETCH = 2;  // tiles for each block, as in depthwise.cu and bias_gelu.cu
 constexpr uint32_t THREADS = 256;
+constexpr int64_t COLUMN_ROWS = 64;  // for each block, as in linear.cu
 constexpr int64_t VECTORS = 16;  // for each thread of the backward pass, as in bias_leaky.cu
 
 inline uint32_t shares(int64_t total, int64_t share) { return static_cast<uint32_t>((total + share - 1) / share); }
@@ -63,6 +64,7 @@ inline int32_t narrow(int64_t value) {
 }
 
 inline void* at_start(const Tensor& tensor) { return tensor.data_ptr(); }
+inline void* at_start_if(const Tensor& tensor) { return tensor.defined() ? at_start(tensor) : nullptr; }
 
 // Rows in one piece, at an address that 16-byte loads take.
 inline Tensor dense(const Tensor& tensor) {

@@ -127,10 +127,9 @@ unsafe extern "C" {
     pub(crate) fn torchx_adaln(
         program: *const Program,
         x: *const RawTensor,
-        scale: *const RawTensor,
-        shift: *const RawTensor,
+        table: *const RawTensor,
         spans: RawSpans,
-        output: *mut *mut RawTensor,
+        outputs: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_gated_add(
         program: *const Program,
@@ -168,6 +167,29 @@ unsafe extern "C" {
         target: *const RawTensor,
         slope: f64,
         outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_linear(
+        program: *const Program,
+        x: *const RawTensor,
+        weight: *const RawTensor,
+        bias: *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_infill(
+        program: *const Program,
+        frames: *const *const RawTensor,
+        content: *const RawTensor,
+        layers: *const *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_attention(
+        program: *const Program,
+        rotary: *const Program,
+        qkv: *const RawTensor,
+        cos: *const RawTensor,
+        sin: *const RawTensor,
+        borders: *const RawTensor,
+        output: *mut *mut RawTensor,
     ) -> Message;
 }
 

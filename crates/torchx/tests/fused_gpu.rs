@@ -6,7 +6,7 @@ mod cases;
 use cases::{Case, Way};
 use std::io::Write;
 use tch::{Device, Kind, Tensor};
-use torchx::{Error, Graph, cuda};
+use torchx::{Error, Graph, cuda, fused};
 
 const GPU: Device = Device::Cuda(0);
 /// Rows that fill neither the last tile nor the last block.
@@ -60,6 +60,36 @@ fn fused_equals_plain_on_the_cpu() {
             assert!(difference < tolerance, "{}: result {index} differs by {difference}", case.name);
         }
     });
+}
+
+/// Output and gradient of attention in bf16, by a kernel of its own, which f32 has not.
+#[test]
+#[ignore = "needs a GPU"]
+fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
+    if let Err(reason) = cuda::load() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+        return;
+    }
+    tch::manual_seed(6);
+    for (rows, heads) in [(ROWS, 3), (5 * ROWS, 5), (70, 1)] {
+        let size = [rows, 3, heads, 64];
+        let qkv = Tensor::randn(size, (Kind::Float, Device::Cpu)).to_kind(Kind::BFloat16);
+        let upstream = Tensor::randn([rows, heads * 64], (Kind::Float, Device::Cpu)).to_kind(Kind::BFloat16);
+        let run = |kind: Kind, device: Device| {
+            let batch = cases::batch(rows, device);
+            let leaf = qkv.to_device(device).to_kind(kind).copy().set_requires_grad(true);
+            let out = fused::attention(&leaf, &batch.cos, &batch.sin, &batch.cu_seqlens, rows).unwrap();
+            let grads = cases::backward(&[out.shallow_clone()], &[leaf], &upstream.to_device(device).to_kind(kind));
+            [out.detach(), grads.unwrap().remove(0)]
+        };
+        let (ours, again, truth) = (run(Kind::BFloat16, GPU), run(Kind::BFloat16, GPU), run(Kind::Float, Device::Cpu));
+        for ((ours, again), truth) in ours.iter().zip(&again).zip(&truth) {
+            let difference = difference(ours, truth);
+            println!("attention {rows} {heads}: {difference}");
+            assert!(difference < 2e-2, "attention of {rows} rows differs by {difference}");
+            assert!(ours.equal(again));
+        }
+    }
 }
 
 #[test]

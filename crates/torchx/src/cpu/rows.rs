@@ -98,14 +98,15 @@ by_processor! {
     }
 }
 
-pub(crate) fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+pub(crate) fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
     let (x, (made, out)) = (whole(x)?, Out::new(&x.size())?);
     // SAFETY: f32 as `serves` says, i32 as `Spans` does; nobody writes to them.
     let (rows, owner) = unsafe { (values::<f32>(&x), values::<i32>(&spans.owner)) };
-    let (scale, shift) = (Table::of(scale), Table::of(shift));
+    let table = Table::of(table);
     each_row(out, |row, out| {
-        let (x, owner) = (&rows[row * out.len()..][..out.len()], owner[row]);
-        normalize(x, scale.row(owner), shift.row(owner), out);
+        let x = &rows[row * out.len()..][..out.len()];
+        let (scale, shift) = table.row(owner[row]).split_at(out.len());
+        normalize(x, scale, shift, out);
     });
     Ok(made)
 }
@@ -122,10 +123,13 @@ pub(crate) fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) ->
     let (x, y, (made, out)) = (whole(x)?, whole(y)?, Out::new(&x.size())?);
     // SAFETY: as in `adaln`.
     let (xs, ys, owner) = unsafe { (values::<f32>(&x), values::<f32>(&y), values::<i32>(&spans.owner)) };
-    let gate = Table::of(gate);
-    each_row(out, |row, out| {
-        let at = row * out.len()..(row + 1) * out.len();
-        add_gated(&xs[at.clone()], &ys[at], gate.row(owner[row]), out);
+    let (gate, utterances) = (Table::of(gate), spans.utterances() as i32);
+    each_row(out, |row, out| match owner[row] {
+        owner if owner < utterances => {
+            let at = row * out.len()..(row + 1) * out.len();
+            add_gated(&xs[at.clone()], &ys[at], gate.row(owner), out);
+        }
+        _ => out.fill(0.0),
     });
     Ok(made)
 }

@@ -1,5 +1,8 @@
 // Adaptive layer norm: norm(x) * (1 + scale[owner]) + shift[owner]. One warp for each row, the row in registers; mean
 // and variance are computed again in the backward pass, which reads the row anyway. `WIDTH` is set before this text.
+//
+// What x is besides, the residual beside the norm, sends its gradient through here: added in registers, it costs a reading,
+// where a kernel of its own would read and write everything once more.
 
 constexpr int WARPS = 8;
 constexpr int VECTORS = (WIDTH + 32 * VECTOR - 1) / (32 * VECTOR);  // of each lane
@@ -56,19 +59,18 @@ __device__ void normalise(Row& x, float& mean, float& inverse) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     const Element* __restrict__ x,      // [rows, WIDTH]
-    const Element* __restrict__ scale,  // [utterances + 1, WIDTH], rows `scale_stride` apart
-    const Element* __restrict__ shift,
+    const Element* __restrict__ table,  // [utterances + 1, 2, WIDTH]: scale and shift; rows `stride` apart
     const int* __restrict__ owner,      // [rows]
     Element* __restrict__ out,          // [rows, WIDTH]
-    int rows, int utterances, int scale_stride, int shift_stride)
+    int rows, int utterances, int stride)
 {
     const int row = blockIdx.x * WARPS + threadIdx.x / 32;
     if (row >= rows) return;
     const long long mine = owner_of(owner, row, rows, utterances);
     Row values, scales, shifts;
     read(x + (long long)row * WIDTH, values);
-    read(scale + mine * scale_stride, scales);
-    read(shift + mine * shift_stride, shifts);
+    read(table + mine * stride, scales);
+    read(table + mine * stride + WIDTH, shifts);
     float mean, inverse;
     normalise(values, mean, inverse);
 #pragma unroll
@@ -79,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
 }
 
 // The gradient of one row: with n = norm(x) and h = grad * (1 + scale), inverse * (h - mean(h) - n * mean(h * n)).
-__device__ void row_gradient(const Element* x, const Element* scale, const Element* grad, Element* grad_x, float& mean,
-                             float& inverse) {
+__device__ void row_gradient(const Element* x, const Element* scale, const Element* grad, const Element* beside,
+                             Element* grad_x, float& mean, float& inverse) {
     Row n, h, scales;
     read(x, n);
     read(grad, h);
@@ -101,16 +103,24 @@ __device__ void row_gradient(const Element* x, const Element* scale, const Eleme
     for (int v = 0; v < VECTORS; v++)
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot);
+    if (beside) {
+        read(beside, n);
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) h[v][i] += n[v][i];
+    }
     write(grad_x, h);
 }
 
 // One block for each tile: its rows by warps, then its columns by threads, which find the tile in L1.
 extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
-    const Element* __restrict__ x, const Element* __restrict__ scale, const Element* __restrict__ grad,
+    const Element* __restrict__ x, const Element* __restrict__ table, const Element* __restrict__ grad,
+    const Element* __restrict__ beside,  // the gradient of x besides, or null
     const int* __restrict__ owner,
     Element* __restrict__ grad_x,
     float* __restrict__ partial,        // [tiles + utterances, 2, WIDTH]: of scale, of shift
-    int rows, int utterances, int scale_stride)
+    int rows, int utterances, int stride)
 {
     __shared__ float means[TILE], inverses[TILE];
     __shared__ int owners[TILE];
@@ -120,8 +130,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
         const int mine = owner_of(owner, row, rows, utterances);
         float mean = 0.0f, inverse = 0.0f;
         const long long at = (long long)row * WIDTH;
-        if (row < rows)
-            row_gradient(x + at, scale + (long long)mine * scale_stride, grad + at, grad_x + at, mean, inverse);
+        if (row < rows && mine < utterances) {
+            row_gradient(x + at, table + (long long)mine * stride, grad + at, beside ? beside + at : nullptr, grad_x + at,
+                         mean, inverse);
+        } else if (row < rows) {
+            const Row zeros = {};
+            write(grad_x + at, zeros);
+        }
         if (threadIdx.x % 32 == 0) means[r] = mean, inverses[r] = inverse, owners[r] = mine;
     }
     __syncthreads();

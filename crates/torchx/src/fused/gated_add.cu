@@ -1,4 +1,4 @@
-// x + y * gate[owner].
+// x + y * gate[owner]; zeros in gaps.
 
 extern "C" __global__ void forward(
     const Element* __restrict__ x, const Element* __restrict__ y,  // [rows, width]
@@ -11,12 +11,15 @@ extern "C" __global__ void forward(
     const int row = index / vectors, column = index % vectors * VECTOR;
     if (row >= rows) return;
     const long long at = (long long)row * width + column;
-    float sum[VECTOR], ys[VECTOR], gates[VECTOR];
-    load(x + at, sum);
-    load(y + at, ys);
-    load(gate + (long long)owner_of(owner, row, rows, utterances) * gate_stride + column, gates);
+    const int mine = owner_of(owner, row, rows, utterances);
+    float sum[VECTOR] = {}, ys[VECTOR], gates[VECTOR];
+    if (mine < utterances) {
+        load(x + at, sum);
+        load(y + at, ys);
+        load(gate + (long long)mine * gate_stride + column, gates);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) sum[i] += ys[i] * gates[i];
+        for (int i = 0; i < VECTOR; i++) sum[i] += ys[i] * gates[i];
+    }
     store(out + at, sum);
 }
 
@@ -44,8 +47,10 @@ extern "C" __global__ void backward(
 #pragma unroll
     for (int r = 0; r < TILE; r++) {
         const float2 g = widen(grads[r]), open = widen(gates[r]);
+        const bool gap = owners[r] >= utterances;
         if (first + r < rows)
-            put_pair(grad_y + (long long)(first + r) * width, column, make_float2(g.x * open.x, g.y * open.y));
+            put_pair(grad_y + (long long)(first + r) * width, column,
+                     make_float2(gap ? 0.0f : g.x * open.x, gap ? 0.0f : g.y * open.y));
         add_product(sum, g, widen(ys[r]));
         if (r + 1 < TILE && owners[r + 1] == owners[r]) continue;
         if (owners[r] < utterances)

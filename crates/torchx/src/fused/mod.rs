@@ -5,6 +5,8 @@
 //! a second each, so use them before a capture), differentiable, deterministic to the bit. They compute in f32 and
 //! round once. Everywhere else: [`plain`], the same in LibTorch's own operations, which is also what tests compare with.
 
+mod attention;
+mod infill;
 pub mod plain;
 mod program;
 
@@ -14,8 +16,10 @@ use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
     RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise, torchx_gated_add,
-    torchx_rotary,
+    torchx_linear, torchx_rotary,
 };
+pub use attention::attention;
+pub use infill::{Infill, infill};
 pub(crate) use program::Program;
 use program::{Source, program};
 
@@ -52,31 +56,31 @@ impl Spans {
     }
 }
 
-/// Adaptive layer norm: `norm(x) * (1 + scale[owner]) + shift[owner]`, without weights of its own, eps 1e-5.
+/// Adaptive layer norm, without weights of its own, eps 1e-5: `norm(x) * (1 + scale[owner]) + shift[owner]`; and beside it
+/// `x` as it came, for the residual around the norm. Whoever takes it from here has the two gradients of `x` added for nothing.
 ///
-/// Scale and shift may be parts of one table, such as `chunk` gives: no copy is made of them. On CUDA the gradient of
-/// their last row, the gaps', is zero: mask what comes out of gaps, and that is also its true value.
+/// The table may be a part of a wider one, such as `split` gives: no copy is made of it. On CUDA gaps have no gradient, nor
+/// has the table's last row, theirs: mask what comes out of gaps, and that is also its true value.
 ///
 /// # Shapes
-/// - x: `[rows, width]`; scale, shift: `[utterances + 1, width]` of the same kind
-/// - output: `[rows, width]`
-pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+/// - x: `[rows, width]`; table: `[utterances + 1, 2 * width]` of the same kind: scales, then shifts
+/// - outputs: `[rows, width]` each
+pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<[Tensor; 2], Error> {
     check_rows("adaln", x, spans)?;
-    check_table("adaln: scale", x, scale, spans)?;
-    check_table("adaln: shift", x, shift, spans)?;
+    check_table("adaln: table", x, table, spans, 2)?;
     if !has_kernel(x) || x.size()[1] > Source::WIDEST_NORM {
-        return if cpu::serves(x) {
-            cpu::rows::adaln(x, scale, shift, spans)
-        } else {
-            plain::adaln(x, scale, shift, spans)
-        };
+        let normal = if cpu::serves(x) { cpu::rows::adaln(x, table, spans) } else { plain::adaln(x, table, spans) };
+        return Ok([normal?, x.shallow_clone()]);
     }
     let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
-    // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for the new one.
-    make(|output| unsafe { torchx_adaln(program, raw(x), raw(scale), raw(shift), spans.raw(), output) })
+    let mut parts = [std::ptr::null_mut(); 2];
+    // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for two new ones.
+    check(unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), parts.as_mut_ptr()) })?;
+    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
 }
 
-/// `x + y * gate[owner]`; as for [`adaln`], the gaps' gate has no gradient on CUDA.
+/// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient on CUDA.
 ///
 /// # Shapes
 /// - x, y: `[rows, width]`; gate: `[utterances + 1, width]`, all of one kind
@@ -84,7 +88,7 @@ pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Resul
 pub fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
     check_rows("gated_add", x, spans)?;
     check_like("gated_add: y", y, &x.size(), x.kind(), x.device())?;
-    check_table("gated_add: gate", x, gate, spans)?;
+    check_table("gated_add: gate", x, gate, spans, 1)?;
     if !has_kernel(x) {
         return if cpu::serves(x) {
             cpu::rows::gated_add(x, y, gate, spans)
@@ -148,6 +152,23 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
     check(unsafe { torchx_rotary(program, raw(qkv), raw(cos), raw(sin), parts.as_mut_ptr()) })?;
     // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
     Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+}
+
+/// A linear layer, `x · weightᵀ + bias`, on rows of any shape.
+///
+/// # Shapes
+/// - x: `[…, from]`; weight: `[to, from]`; bias: `[to]`, all of one kind
+/// - output: `[…, to]`
+pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
+    // What is gained is the bias' gradient.
+    if x.dim() != 2 || !has_kernel(x) || !bias.requires_grad() || bias.size()[0] % 8 != 0 {
+        return plain::linear(x, weight, bias);
+    }
+    check_like("linear: weight", weight, &[bias.size()[0], x.size()[1]], x.kind(), x.device())?;
+    check_like("linear: bias", bias, &bias.size(), x.kind(), x.device())?;
+    let program = program(Source::Linear, x.kind(), x.device())?;
+    // SAFETY: as in `adaln`.
+    make(|output| unsafe { torchx_linear(program, raw(x), raw(weight), raw(bias), output) })
 }
 
 /// `gelu(x + bias)`, GELU by tanh. Give it the output of a linear layer without its bias.
@@ -227,8 +248,8 @@ fn check_rows(name: &str, x: &Tensor, spans: &Spans) -> Result<(), Error> {
     check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, x.device())
 }
 
-fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans) -> Result<(), Error> {
-    check_like(name, table, &[spans.utterances() + 1, x.size()[1]], x.kind(), x.device())
+fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans, parts: i64) -> Result<(), Error> {
+    check_like(name, table, &[spans.utterances() + 1, parts * x.size()[1]], x.kind(), x.device())
 }
 
 fn check_like(name: &str, tensor: &Tensor, size: &[i64], kind: Kind, device: Device) -> Result<(), Error> {

@@ -2,22 +2,29 @@
 
 use tch::{Kind, Tensor};
 
-use super::Spans;
+use super::{Infill, Spans};
 use crate::error::Error;
 
-pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
+pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
     let norm = x.f_layer_norm([x.size()[1]], None::<&Tensor>, None::<&Tensor>, 1e-5, true)?;
-    let [scale, shift] = [scale, shift].map(|table| table.f_index_select(0, &spans.owner));
+    let parts = table.f_chunk(2, 1)?;
+    let [scale, shift] = [&parts[0], &parts[1]].map(|table| table.f_index_select(0, &spans.owner));
     Ok(norm.f_mul(&scale?.f_add_scalar(1.0)?)?.f_add(&shift?)?)
 }
 
 pub fn gated_add(x: &Tensor, y: &Tensor, gate: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
-    Ok(x.f_add(&y.f_mul(&gate.f_index_select(0, &spans.owner)?)?)?)
+    let sum = x.f_add(&y.f_mul(&gate.f_index_select(0, &spans.owner)?)?)?;
+    Ok(sum.f_mul(&mask(spans, x.kind())?)?)
+}
+
+/// `[rows, 1]`: 0 in gaps.
+fn mask(spans: &Spans, kind: Kind) -> Result<Tensor, Error> {
+    Ok(spans.owner.f_lt(spans.utterances())?.f_to_kind(kind)?.f_unsqueeze(1)?)
 }
 
 pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
     let (channels, half) = (x.size()[1], weight.size()[2] / 2);
-    let mask = spans.owner.f_lt(spans.utterances())?.f_to_kind(x.kind())?.f_unsqueeze(1)?;
+    let mask = mask(spans, x.kind())?;
     let (weight, bias) = (weight.f_to_kind(x.kind())?, bias.f_to_kind(x.kind())?);
     let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
     let mixed = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], channels)?;
@@ -36,6 +43,10 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
     Ok([turn(&parts[0])?, turn(&parts[1])?, parts[2].shallow_clone()])
 }
 
+pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
+    Ok(x.f_linear(weight, Some(bias))?)
+}
+
 pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
     let bias: Tensor = bias.f_to_kind(x.kind())?;
     Ok(x.f_add(&bias)?.f_gelu("tanh")?)
@@ -50,4 +61,16 @@ pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor
     let made = bias_leaky(x, bias, slope)?;
     let distance = made.f_sub(target)?.f_abs()?.f_mean(Kind::Float)?;
     Ok([made, distance])
+}
+
+pub fn infill(inputs: &Infill) -> Result<Tensor, Error> {
+    let Infill { noisy, clean, given, content, said, noisy_layer, clean_layer } = inputs;
+    let kind = content.kind();
+    let not_given = given.f_neg()?.f_add_scalar(1.0)?;
+    let x = linear(&noisy.f_mul(&not_given)?.f_to_kind(kind)?, noisy_layer[0], noisy_layer[1])?;
+    let (len, own) = (x.size()[0], content.size()[0]);
+    let (x, said) = (x.f_view([len / own, own, -1])?, said.f_to_kind(kind)?.f_view([len / own, own, 1])?);
+    let x = x.f_addcmul(&content.f_unsqueeze(0)?, &said)?.f_view([len, -1])?;
+    let clean = linear(&clean.f_mul(given)?.f_to_kind(kind)?, clean_layer[0], clean_layer[1])?;
+    Ok(x.f_addcmul(&clean, &given.f_to_kind(kind)?)?)
 }

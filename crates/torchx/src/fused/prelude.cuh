@@ -86,12 +86,12 @@ __device__ int owner_of(const int* owner, int row, int rows, int utterances) {
 // one after the other, so from one pair to the next at least one of the two rises, and no two pairs share a slot.
 constexpr int TILE = 16;
 
-// grad[part][utterance][column] from partial[slot][part][column]. Blocks of 32 x 8: columns, and shares of the tiles.
+// grad[utterance][part][column] from partial[slot][part][column]. Blocks of 32 x 8: columns, and shares of the tiles.
 // The gaps' row is zero: what comes out of gaps is masked, so it has no gradient.
 extern "C" __global__ void sum_segments(
     const float* __restrict__ partial,  // [tiles + utterances, parts * width]
     const int* __restrict__ starts, const int* __restrict__ lens,  // [utterances]
-    Element* __restrict__ grad,         // [parts, utterances + 1, width]
+    Element* __restrict__ grad,         // [utterances + 1, parts, width]
     int tiles, int utterances, int parts, int width)
 {
     __shared__ float shares[8][32];
@@ -108,8 +108,7 @@ extern "C" __global__ void sum_segments(
     if (threadIdx.y != 0 || column >= columns) return;
     float sum = 0.0f;
     for (int i = 0; i < 8; i++) sum += shares[i][threadIdx.x];
-    const int part = column / width;
-    grad[((long long)part * (utterances + 1) + utterance) * width + column % width] = narrow(sum);
+    grad[(long long)utterance * columns + column] = narrow(sum);
 }
 
 // The sum of one column of partial[tiles][columns], for the threads of a 32 x 32 block whose y is 0.

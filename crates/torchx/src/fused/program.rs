@@ -10,6 +10,7 @@ use crate::kernel::compile;
 use crate::shim::{Launch, RawKernel, api};
 
 const PRELUDE: &str = include_str!("prelude.cuh");
+const TENSOR_CORES: &str = include_str!("mma.cuh");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
@@ -19,6 +20,9 @@ pub(super) enum Source {
     Rotary,
     BiasGelu,
     BiasLeaky { matched: bool },
+    Attention,
+    Linear,
+    Infill,
 }
 
 impl Source {
@@ -35,16 +39,21 @@ impl Source {
             Source::BiasLeaky { matched } => {
                 (if matched { "#define MATCHED\n" } else { "" }.to_string(), include_str!("bias_leaky.cu"))
             }
+            Source::Linear => (String::new(), include_str!("linear.cu")),
+            Source::Infill => (String::new(), include_str!("infill.cu")),
+            Source::Attention => return [PRELUDE, TENSOR_CORES, include_str!("attention.cu")].concat(),
         };
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// The kernel that adds up what the blocks of the backward pass summed; rotary sums nothing.
+    /// The kernel that adds up what the blocks of the backward pass summed; rotary sums nothing, and attention has one that
+    /// goes before its backward pass.
     fn reduction(self) -> &'static str {
         match self {
             Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => "sum_segments",
             Source::Depthwise { .. } => "sum_taps",
-            Source::BiasGelu | Source::BiasLeaky { .. } => "sum_bias",
+            Source::BiasGelu | Source::BiasLeaky { .. } | Source::Linear | Source::Infill => "sum_bias",
+            Source::Attention => "prepare",
         }
     }
 }

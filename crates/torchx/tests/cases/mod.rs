@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 use torchx::Error;
-use torchx::fused::{self, Spans, plain};
+use torchx::fused::{self, Infill, Spans, plain};
 
 /// Of the rotary case.
 const HEAD_DIM: i64 = 64;
@@ -25,8 +25,10 @@ type Compute = fn(&[Tensor], &Batch, Way) -> Result<Vec<Tensor>, Error>;
 /// What is no input of its own.
 pub struct Batch {
     pub spans: Spans,
-    cos: Tensor,
-    sin: Tensor,
+    pub cos: Tensor,
+    pub sin: Tensor,
+    /// Borders of utterances and of the gaps between them.
+    pub cu_seqlens: Tensor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 7] {
+pub fn all() -> [Case; 9] {
     [
         Case {
             name: "adaln",
@@ -43,9 +45,12 @@ pub fn all() -> [Case; 7] {
             weights: &[],
             sizes: |rows, width, utterances| vec![vec![rows, width], vec![utterances + 1, 6 * width]],
             compute: |inputs, batch, way| {
-                let parts = inputs[1].chunk(6, 1);
-                let adaln = if way == Way::Fused { fused::adaln } else { plain::adaln };
-                Ok(vec![adaln(&inputs[0], &parts[0], &parts[1], &batch.spans)?])
+                let table = &inputs[1].split(2 * inputs[0].size()[1], 1)[0];
+                let [normal, beside] = match way {
+                    Way::Fused => fused::adaln(&inputs[0], table, &batch.spans)?,
+                    Way::Plain => [plain::adaln(&inputs[0], table, &batch.spans)?, inputs[0].shallow_clone()],
+                };
+                Ok(vec![normal.f_add(&beside)?])
             },
         },
         Case {
@@ -90,6 +95,40 @@ pub fn all() -> [Case; 7] {
             compute: |inputs, _, way| {
                 let bias_gelu = if way == Way::Fused { fused::bias_gelu } else { plain::bias_gelu };
                 Ok(vec![bias_gelu(&inputs[0], &inputs[1])?])
+            },
+        },
+        Case {
+            name: "linear",
+            parts: 1,
+            weights: &[],
+            // Few channels go in, so that rounding the sums of the output stays small.
+            sizes: |rows, width, _| vec![vec![rows, 16], vec![width, 16], vec![width]],
+            compute: |inputs, _, way| {
+                let linear = if way == Way::Fused { fused::linear } else { plain::linear };
+                Ok(vec![linear(&inputs[0], &inputs[1], &inputs[2])?])
+            },
+        },
+        Case {
+            name: "infill",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![width, 80], vec![width], vec![width, 80], vec![width]],
+            compute: |inputs, _, way| {
+                let infill = if way == Way::Fused { fused::infill } else { plain::infill };
+                let (rows, like) = (inputs[0].size()[0], (Kind::Float, inputs[0].device()));
+                let even =
+                    |step: i64| Tensor::arange(rows, like).f_remainder(step as f64)?.f_lt(2.0)?.f_to_kind(Kind::Float);
+                let frames = (Tensor::arange(rows * 80, like) * 0.37).f_sin()?.f_view([rows, 80])?;
+                let (given, said) = (even(3)?.f_unsqueeze(1)?, even(5)?.f_unsqueeze(1)?);
+                Ok(vec![infill(&Infill {
+                    noisy: &frames,
+                    clean: &frames.f_cos()?,
+                    given: &given,
+                    content: &inputs[0],
+                    said: &said,
+                    noisy_layer: [&inputs[1], &inputs[2]],
+                    clean_layer: [&inputs[3], &inputs[4]],
+                })?])
             },
         },
         Case {
@@ -177,5 +216,8 @@ pub fn batch(rows: i64, device: Device) -> Batch {
     let list = |values: &[i64]| Tensor::from_slice(values).to_device(device);
     let spans = Spans::new(&list(&owner), &list(&starts), &list(&lens)).expect("three lists");
     let angle = Tensor::arange(rows * HEAD_DIM / 2, (Kind::Float, device)).view([rows, -1]) * 1e-3;
-    Batch { spans, cos: angle.cos(), sin: angle.sin() }
+    let ends = starts.iter().zip(&lens).filter(|(_, len)| **len > 0).flat_map(|(start, len)| [*start, start + len]);
+    let borders: Vec<i64> = [0].into_iter().chain(ends).chain([rows]).collect();
+    let cu_seqlens = list(&borders).to_kind(Kind::Int);
+    Batch { spans, cos: angle.cos(), sin: angle.sin(), cu_seqlens }
 }

@@ -1,0 +1,422 @@
+// Attention inside each segment of rows laid end to end, heads of 64 channels, bf16 (FlashAttention-2, Dao 2023). Blocks of
+// four warps take 64 rows of one segment and head each; tiles are as small as that because utterances are short: LibTorch's
+// kernels, of 128 by 128, compute twice as much of them as there is, and start a block for every empty tile of the longest.
+//
+// The backward pass has blocks that own queries and blocks that own keys, and each computes the scores again: 7 products
+// instead of 5, but no sums between blocks, so that two runs agree bit for bit. It also turns the rotary positions back.
+
+constexpr int DIM = 64;       // channels of a head
+constexpr int TILE_ROWS = 64;
+constexpr int WARP_ROWS = 16;
+constexpr int TILE_THREADS = 128;
+constexpr int STEPS = DIM / 16;  // of 16 channels, in a product along the channels
+constexpr float NEVER = 3.0e38f;  // a logarithm so large that its row gets no weight
+
+typedef Element Tile[TILE_ROWS * DIM];
+
+// A part of one segment.
+struct Part {
+    int first;   // row of the segment's first
+    int length;  // rows of the segment
+    int row;     // of the part's first, in the segment
+};
+
+// The tile of number `index` over all segments; false behind the last. By each warp for itself.
+__device__ bool find_part(const int* __restrict__ borders, int segments, int index, Part& part) {
+    const int lane = threadIdx.x % 32;
+    int before = 0;
+    for (int base = 0; base < segments; base += 32) {
+        const int segment = base + lane;
+        const int first = segment < segments ? borders[segment] : 0;
+        const int length = segment < segments ? borders[segment + 1] - first : 0;
+        const int tiles = (length + TILE_ROWS - 1) / TILE_ROWS;
+        int until = tiles;
+#pragma unroll
+        for (int other = 1; other < 32; other *= 2) {
+            const int left = __shfl_up_sync(0xffffffffu, until, other);
+            if (lane >= other) until += left;
+        }
+        const unsigned past = __ballot_sync(0xffffffffu, before + until > index);
+        if (past != 0) {
+            const int owner = __ffs(past) - 1;
+            part.first = __shfl_sync(0xffffffffu, first, owner);
+            part.length = __shfl_sync(0xffffffffu, length, owner);
+            part.row = (index - before - __shfl_sync(0xffffffffu, until - tiles, owner)) * TILE_ROWS;
+            return true;
+        }
+        before += __shfl_sync(0xffffffffu, until, 31);
+    }
+    return false;
+}
+
+// Sixteen bytes of a tile. Neighbouring rows keep them in different banks.
+__device__ Element* cell(Tile& tile, int row, int eighth) { return tile + row * DIM + ((eighth ^ (row & 7)) * 8); }
+
+// Rows `from_row` on of a segment into shared memory. `rows`: its head's channels in its first row.
+__device__ void fetch(Tile& tile, const Element* __restrict__ rows, int stride, int from_row, int length) {
+#pragma unroll
+    for (int i = 0; i < TILE_ROWS * 8 / TILE_THREADS; i++) {
+        const int at = i * TILE_THREADS + (int)threadIdx.x, row = at / 8, eighth = at % 8;
+        const bool there = from_row + row < length;
+        bring(cell(tile, row, eighth), rows + (long long)(there ? from_row + row : 0) * stride + eighth * 8, there);
+    }
+}
+
+// Sixteen rows as the left side of a product along the channels; rows past the segment's end are zeros.
+__device__ void read_rows(unsigned (&to)[STEPS][4], const Element* __restrict__ rows, int stride, int row, int length) {
+    const int lane = threadIdx.x % 32, upper = row + lane / 4, lower = upper + 8;
+    const Element* above = rows + (long long)upper * stride + 2 * (lane % 4);
+    const Element* below = rows + (long long)lower * stride + 2 * (lane % 4);
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        to[step][0] = upper < length ? pair_at(above, step * 16) : 0u;
+        to[step][1] = lower < length ? pair_at(below, step * 16) : 0u;
+        to[step][2] = upper < length ? pair_at(above, step * 16 + 8) : 0u;
+        to[step][3] = lower < length ? pair_at(below, step * 16 + 8) : 0u;
+    }
+}
+
+// sums[n] += rows · tileᵀ, for the tile's rows 8 n on from `base`.
+template <int COUNT>
+__device__ void against_rows(float (&sums)[COUNT][4], const unsigned (&rows)[STEPS][4], Tile& tile, int base) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            unsigned four[4];
+            load_matrices(four, cell(tile, base + n * 8 + lane % 8, half * 4 + lane / 8));
+            multiply(sums[n], rows[2 * half], four[0], four[1]);
+            multiply(sums[n], rows[2 * half + 1], four[2], four[3]);
+        }
+}
+
+// sums[n] += weights · tile, over sixteen of the tile's rows from `base` on; channels 8 n on.
+__device__ void over_rows(float (&sums)[8][4], const unsigned (&weights)[4], Tile& tile, int base) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        unsigned four[4];
+        load_turned(four, cell(tile, base + lane % 16, n * 2 + lane / 16));
+        multiply(sums[2 * n], weights, four[0], four[1]);
+        multiply(sums[2 * n + 1], weights, four[2], four[3]);
+    }
+}
+
+// Two neighbouring results of a product as one left side of the next, along their columns.
+__device__ void as_weights(unsigned (&weights)[4], const float (&left)[4], const float (&right)[4]) {
+    weights[0] = narrow(make_float2(left[0], left[1]));
+    weights[1] = narrow(make_float2(left[2], left[3]));
+    weights[2] = narrow(make_float2(right[0], right[1]));
+    weights[3] = narrow(make_float2(right[2], right[3]));
+}
+
+// Over the four lanes that share a row.
+__device__ float sum_of_row(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+__device__ float most_of_row(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+
+template <int COUNT>
+__device__ void clear(float (&sums)[COUNT][4]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_THREADS) forward(
+    const Element* __restrict__ q, const Element* __restrict__ k,  // [rows, heads, DIM]
+    const Element* __restrict__ v,      // rows `v_stride` apart
+    const int* __restrict__ borders,    // [segments + 1]
+    Element* __restrict__ out,          // [rows, heads, DIM]
+    float* __restrict__ logs,           // [heads, rows]: of the sums of weights, base 2
+    int rows, int heads, int v_stride, int segments, float scale)  // `scale`: of the scores, times log2(e)
+{
+    __shared__ __align__(128) Tile keys[2];
+    __shared__ __align__(128) Tile values[2];
+    Part part;
+    if (!find_part(borders, segments, blockIdx.x, part)) return;
+    const int head = blockIdx.y, stride = heads * DIM, lane = threadIdx.x % 32;
+    const int row = part.row + (int)threadIdx.x / 32 * WARP_ROWS;  // of the warp's first
+    const long long start = (long long)part.first * stride + head * DIM;
+    const Element* own_values = v + (long long)part.first * v_stride + head * DIM;
+
+    fetch(keys[0], k + start, stride, 0, part.length);
+    fetch(values[0], own_values, v_stride, 0, part.length);
+    end_of_group();
+    unsigned queries[STEPS][4];
+    read_rows(queries, q + start, stride, row, part.length);
+    float sums[8][4], most[2] = {-NEVER, -NEVER}, total[2] = {0.0f, 0.0f};
+    clear(sums);
+    const int tiles = (part.length + TILE_ROWS - 1) / TILE_ROWS;
+    for (int tile = 0; tile < tiles; tile++) {
+        const int stage = tile % 2, first = tile * TILE_ROWS;
+        if (tile + 1 < tiles) {
+            fetch(keys[1 - stage], k + start, stride, first + TILE_ROWS, part.length);
+            fetch(values[1 - stage], own_values, v_stride, first + TILE_ROWS, part.length);
+        }
+        end_of_group();
+        wait_for_groups<1>();
+        __syncthreads();
+
+        float scores[8][4];
+        clear(scores);
+        against_rows(scores, queries, keys[stage], 0);
+        if (first + TILE_ROWS > part.length) {
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (first + n * 8 + 2 * (lane % 4) + i % 2 >= part.length) scores[n][i] = -NEVER;
+        }
+        float now[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) now[i / 2] = fmaxf(now[i / 2], scores[n][i]);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            now[r] = most_of_row(now[r]);
+            const float shrink = exp2_of((most[r] - now[r]) * scale);
+            most[r] = now[r];
+            total[r] *= shrink;
+#pragma unroll
+            for (int n = 0; n < 8; n++) sums[n][2 * r] *= shrink, sums[n][2 * r + 1] *= shrink;
+        }
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                scores[n][i] = exp2_of((scores[n][i] - most[i / 2]) * scale);
+                total[i / 2] += scores[n][i];
+            }
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+            unsigned weights[4];
+            as_weights(weights, scores[2 * step], scores[2 * step + 1]);
+            over_rows(sums, weights, values[stage], step * 16);
+        }
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int mine = row + lane / 4 + 8 * r;
+        const float all = sum_of_row(total[r]), inverse = 1.0f / all;
+        if (mine >= part.length) continue;
+        Element* to = out + start + (long long)mine * stride + 2 * (lane % 4);
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+            put_pair(to, n * 8, make_float2(sums[n][2 * r] * inverse, sums[n][2 * r + 1] * inverse));
+        if (lane % 4 == 0) logs[(long long)head * rows + part.first + mine] = most[r] * scale + log2f(all);
+    }
+}
+
+// dots[head][row] = out · grad: what every weight's gradient is less by. Eight lanes for each.
+extern "C" __global__ void prepare(
+    const Element* __restrict__ out, const Element* __restrict__ grad,  // [rows, heads, DIM]
+    float* __restrict__ dots,           // [heads, rows]
+    int rows, int heads)
+{
+    const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    const int safe = min(index, rows * heads - 1);
+    float a[VECTOR], b[VECTOR], dot = 0.0f;
+    const long long at = (long long)safe * DIM + threadIdx.x % 8 * VECTOR;
+    load(out + at, a);
+    load(grad + at, b);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) dot += a[i] * b[i];
+#pragma unroll
+    for (int other = 1; other < 8; other *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, other);
+    if (threadIdx.x % 8 == 0 && index < rows * heads) dots[(long long)(index % heads) * rows + index / heads] = dot;
+}
+
+// Writes sixteen rows of a gradient, times `factor`. With angles (`cos` not null) the halves of a head are turned back.
+__device__ void write_rows(const float (&sums)[8][4], Element* __restrict__ to, int stride, const float* __restrict__ cos,
+                           const float* __restrict__ sin, int row, int length, float factor) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int mine = row + lane / 4 + 8 * r;
+        if (mine >= length) continue;
+        Element* own = to + (long long)mine * stride + 2 * (lane % 4);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            float2 a = make_float2(sums[n][2 * r] * factor, sums[n][2 * r + 1] * factor);
+            float2 b = make_float2(sums[n + 4][2 * r] * factor, sums[n + 4][2 * r + 1] * factor);
+            if (cos) {
+                const int angle = mine * (DIM / 2) + n * 8 + 2 * (lane % 4);
+                const float2 c = *reinterpret_cast<const float2*>(cos + angle);
+                const float2 s = *reinterpret_cast<const float2*>(sin + angle);
+                const float2 turned = make_float2(a.x * c.x + b.x * s.x, a.y * c.y + b.y * s.y);
+                b = make_float2(b.x * c.x - a.x * s.x, b.y * c.y - a.y * s.y);
+                a = turned;
+            }
+            put_pair(own, n * 8, a);
+            put_pair(own, n * 8 + DIM / 2, b);
+        }
+    }
+}
+
+// Pointers to what a block of the backward pass reads and writes, at its segment's first row and its head.
+struct Sides {
+    const Element *q, *k, *v, *grad;
+    const float *logs, *dots, *cos, *sin;
+    Element* to;         // [3] parts, `stride` apart
+    int stride, v_stride, to_stride;
+    float scale;         // of the scores
+};
+
+// Weights are powers of two.
+constexpr float LOG2_E = 1.4426950408889634f;
+
+// A block that owns keys: gradients of 64 keys and values, over all queries of the segment.
+__device__ void own_keys(const Sides& at, const Part& part, Tile (&queries)[2], Tile (&grads)[2], float (&logs)[2][TILE_ROWS],
+                         float (&dots)[2][TILE_ROWS]) {
+    const int lane = threadIdx.x % 32, row = part.row + (int)threadIdx.x / 32 * WARP_ROWS, length = part.length;
+    auto fetch_queries = [&](int stage, int first) {
+        fetch(queries[stage], at.q, at.stride, first, length);
+        fetch(grads[stage], at.grad, at.stride, first, length);
+        const int r = threadIdx.x % TILE_ROWS;
+        const bool there = first + r < length;
+        if (threadIdx.x < TILE_ROWS) {
+            logs[stage][r] = there ? at.logs[first + r] : NEVER;
+        } else {
+            dots[stage][r] = there ? at.dots[first + r] : 0.0f;
+        }
+    };
+    fetch_queries(0, 0);
+    end_of_group();
+    unsigned keys[STEPS][4], values[STEPS][4];
+    read_rows(keys, at.k, at.stride, row, length);
+    read_rows(values, at.v, at.v_stride, row, length);
+    float by_key[8][4], by_value[8][4];
+    clear(by_key);
+    clear(by_value);
+    const int tiles = (length + TILE_ROWS - 1) / TILE_ROWS;
+    for (int tile = 0; tile < tiles; tile++) {
+        const int stage = tile % 2;
+        if (tile + 1 < tiles) fetch_queries(1 - stage, (tile + 1) * TILE_ROWS);
+        end_of_group();
+        wait_for_groups<1>();
+        __syncthreads();
+#pragma unroll
+        for (int part_of_tile = 0; part_of_tile < 2; part_of_tile++) {
+            const int base = part_of_tile * 32;
+            float weights[4][4], slopes[4][4];
+            clear(weights);
+            clear(slopes);
+            against_rows(weights, keys, queries[stage], base);
+            against_rows(slopes, values, grads[stage], base);
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int query = base + n * 8 + 2 * (lane % 4) + i % 2;
+                    weights[n][i] = exp2_of(weights[n][i] * (at.scale * LOG2_E) - logs[stage][query]);
+                    slopes[n][i] = weights[n][i] * (slopes[n][i] - dots[stage][query]);
+                }
+#pragma unroll
+            for (int step = 0; step < 2; step++) {
+                unsigned left[4];
+                as_weights(left, weights[2 * step], weights[2 * step + 1]);
+                over_rows(by_value, left, grads[stage], base + step * 16);
+                as_weights(left, slopes[2 * step], slopes[2 * step + 1]);
+                over_rows(by_key, left, queries[stage], base + step * 16);
+            }
+        }
+        __syncthreads();
+    }
+    write_rows(by_key, at.to + at.stride, at.to_stride, at.cos, at.sin, row, length, at.scale);
+    write_rows(by_value, at.to + 2 * at.stride, at.to_stride, nullptr, nullptr, row, length, 1.0f);
+}
+
+// A block that owns queries: gradients of 64 of them, over all keys of the segment.
+__device__ void own_queries(const Sides& at, const Part& part, Tile (&keys)[2], Tile (&values)[2]) {
+    const int lane = threadIdx.x % 32, row = part.row + (int)threadIdx.x / 32 * WARP_ROWS, length = part.length;
+    fetch(keys[0], at.k, at.stride, 0, length);
+    fetch(values[0], at.v, at.v_stride, 0, length);
+    end_of_group();
+    unsigned queries[STEPS][4], grads[STEPS][4];
+    read_rows(queries, at.q, at.stride, row, length);
+    read_rows(grads, at.grad, at.stride, row, length);
+    float log[2], dot[2], by_query[8][4];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int mine = row + lane / 4 + 8 * r;
+        log[r] = mine < length ? at.logs[mine] : NEVER;
+        dot[r] = mine < length ? at.dots[mine] : 0.0f;
+    }
+    clear(by_query);
+    const int tiles = (length + TILE_ROWS - 1) / TILE_ROWS;
+    for (int tile = 0; tile < tiles; tile++) {
+        const int stage = tile % 2;
+        if (tile + 1 < tiles) {
+            fetch(keys[1 - stage], at.k, at.stride, (tile + 1) * TILE_ROWS, length);
+            fetch(values[1 - stage], at.v, at.v_stride, (tile + 1) * TILE_ROWS, length);
+        }
+        end_of_group();
+        wait_for_groups<1>();
+        __syncthreads();
+#pragma unroll
+        for (int part_of_tile = 0; part_of_tile < 2; part_of_tile++) {
+            const int base = part_of_tile * 32;
+            float weights[4][4], slopes[4][4];
+            clear(weights);
+            clear(slopes);
+            against_rows(weights, queries, keys[stage], base);
+            against_rows(slopes, grads, values[stage], base);
+            // Keys past the end are zeros, so whatever their weights are, they add nothing below.
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float weight = exp2_of(weights[n][i] * (at.scale * LOG2_E) - log[i / 2]);
+                    slopes[n][i] = weight * (slopes[n][i] - dot[i / 2]);
+                }
+#pragma unroll
+            for (int step = 0; step < 2; step++) {
+                unsigned left[4];
+                as_weights(left, slopes[2 * step], slopes[2 * step + 1]);
+                over_rows(by_query, left, keys[stage], base + step * 16);
+            }
+        }
+        __syncthreads();
+    }
+    write_rows(by_query, at.to, at.to_stride, at.cos, at.sin, row, length, at.scale);
+}
+
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 3) backward(
+    const Element* __restrict__ q, const Element* __restrict__ k, const Element* __restrict__ v,
+    const Element* __restrict__ grad,   // [rows, heads, DIM], of the output
+    const int* __restrict__ borders, const float* __restrict__ logs, const float* __restrict__ dots,
+    const float* __restrict__ cos, const float* __restrict__ sin,  // [rows, DIM / 2]
+    Element* __restrict__ grad_qkv,     // [rows, 3, heads, DIM]
+    int rows, int heads, int v_stride, int segments, float scale)
+{
+    __shared__ __align__(128) Tile left[2];
+    __shared__ __align__(128) Tile right[2];
+    __shared__ float some_logs[2][TILE_ROWS], some_dots[2][TILE_ROWS];
+    Part part;
+    if (!find_part(borders, segments, blockIdx.x, part)) return;
+    const int head = blockIdx.y, stride = heads * DIM;
+    const long long first = part.first, start = first * stride + head * DIM;
+    Sides at;
+    at.q = q + start, at.k = k + start, at.grad = grad + start;
+    at.v = v + first * v_stride + head * DIM;
+    at.logs = logs + (long long)head * rows + first, at.dots = dots + (long long)head * rows + first;
+    at.cos = cos + first * (DIM / 2), at.sin = sin + first * (DIM / 2);
+    at.to = grad_qkv + first * 3 * stride + head * DIM;
+    at.stride = stride, at.v_stride = v_stride, at.to_stride = 3 * stride, at.scale = scale;
+    if (blockIdx.z == 0) {
+        own_keys(at, part, left, right, some_logs, some_dots);
+    } else {
+        own_queries(at, part, left, right);
+    }
+}
