@@ -12,6 +12,7 @@ use host::tools::report::{FindingsReport, Section};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use torchx::activity::KernelRun;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let stand = BenchSetup::prepare(&args.run, args.simulate.delays()?)?;
@@ -39,7 +40,7 @@ fn failed(error: anyhow::Error) -> Result<FindingsReport> {
     Ok(FindingsReport { sections: vec![section], ..FindingsReport::new("no step was measured") })
 }
 
-/// Writes the trace and the picture that were asked for.
+/// Writes the trace, the picture and the list of kernels that were asked for.
 fn write_pictures(args: &Args, measured: &RunMeasurement) -> Result<()> {
     let RunMeasurement { timeline, .. } = measured;
     if let Some(path) = &args.trace {
@@ -50,7 +51,16 @@ fn write_pictures(args: &Args, measured: &RunMeasurement) -> Result<()> {
         write(path, picture(timeline, measured).context("no step was measured")?)?;
         say(format!("picture: {}", path.display()));
     }
+    if let Some(path) = &args.kernels {
+        write(path, listed(&measured.kernel_runs))?;
+        say(format!("kernels: {} ({} runs)", path.display(), measured.kernel_runs.len()));
+    }
     Ok(())
+}
+
+fn listed(runs: &[KernelRun]) -> String {
+    let line = |run: &KernelRun| format!("{:.2}\t{:.2}\t{}\t{}\n", run.start_us, run.us, run.stream, run.name);
+    ["start µs\tµs\tstream\tkernel\n".to_owned()].into_iter().chain(runs.iter().map(line)).collect()
 }
 
 fn picture(timeline: &Timeline, measured: &RunMeasurement) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::model::conv::{Conv, whole_units};
 use host::config;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
+use torchx::stream::side_by_side;
 
 /// Prime, so that no two fold the waveform alike.
 const PERIODS: [i64; 5] = [2, 3, 5, 7, 11];
@@ -53,19 +54,36 @@ impl Discriminators {
 
     /// `waves`: `[batch, samples]`, f32. No discriminator lets one wave of the batch touch another.
     pub fn forward(&self, waves: &Tensor) -> Vec<DiscriminatorOutput> {
-        self.seen(waves).map(|(seen, stack)| stack.forward(&seen, None)).collect()
+        self.each(waves, |_| None)
     }
 
     /// The same, with distances from what came out for the real speech.
     pub fn matched(&self, waves: &Tensor, real: &[DiscriminatorOutput]) -> Vec<DiscriminatorOutput> {
-        self.seen(waves).zip(real).map(|((seen, stack), real)| stack.forward(&seen, Some(real))).collect()
+        self.each(waves, |number| Some(&real[number]))
     }
 
-    /// Each discriminator, and what it sees of the waves.
-    fn seen(&self, waves: &Tensor) -> impl Iterator<Item = (Tensor, &Stack)> {
-        let folded = PERIODS.iter().zip(&self.periods).map(|(&period, stack)| (fold(waves, period), stack));
-        let spectra = self.spectra.iter().map(|(spectrum, stack)| (spectrum.forward(waves), stack));
-        folded.chain(spectra).map(|(seen, stack)| (seen.to_kind(self.kind), stack))
+    /// All at once: none of their layers fills a GPU.
+    fn each<'a>(
+        &self,
+        waves: &Tensor,
+        real: impl Fn(usize) -> Option<&'a DiscriminatorOutput>,
+    ) -> Vec<DiscriminatorOutput> {
+        let judge = |number: usize| {
+            let (seen, stack) = self.seen(waves, number);
+            stack.forward(&seen.to_kind(self.kind), real(number))
+        };
+        side_by_side(waves.device(), self.periods.len() + self.spectra.len(), judge).expect("streams of this device")
+    }
+
+    /// What a discriminator sees of the waves, and the discriminator.
+    fn seen(&self, waves: &Tensor, number: usize) -> (Tensor, &Stack) {
+        match self.periods.get(number) {
+            Some(stack) => (fold(waves, PERIODS[number]), stack),
+            None => {
+                let (spectrum, stack) = &self.spectra[number - self.periods.len()];
+                (spectrum.forward(waves), stack)
+            }
+        }
     }
 }
 

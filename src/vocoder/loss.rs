@@ -5,6 +5,7 @@ use super::discriminators::DiscriminatorOutput;
 use crate::feed::MelExtractor;
 use host::config::{self, Config};
 use tch::{Device, Kind, Tensor};
+use torchx::stream::side_by_side;
 
 /// Mean distance of log-mel frames, at the model's own resolution and at three others: what one cannot see between its
 /// frames or between its bands, another can.
@@ -29,7 +30,8 @@ impl MelDistance {
     /// Waves `[batch, samples]` → 0-d.
     pub fn between(&self, generated: &Tensor, real: &Tensor) -> Tensor {
         let of = |scale: &MelExtractor| distance(&scale.log_mel(generated), &scale.log_mel(real));
-        mean(self.scales.iter().map(of).collect())
+        let at = |number: usize| of(&self.scales[number]);
+        mean(side_by_side(real.device(), self.scales.len(), at).expect("streams of this device"))
     }
 }
 

@@ -21,6 +21,9 @@ pub struct Args {
     /// Write a picture of some steps as SVG: which stages overlap, and who waits
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
+    /// Write every kernel of 30 steps in order, with start, microseconds, stream and name, tabs between them; on a GPU
+    #[arg(long, value_name = "FILE")]
+    pub kernels: Option<PathBuf>,
     /// Also measure what this very profiling costs: as many steps again, watched and plain ones in turns
     #[arg(long)]
     pub overhead: bool,

@@ -91,6 +91,18 @@ pub struct Activity {
     pub kernels: u64,
     /// Kernels, the longest in total first.
     pub by_name: Vec<KernelTime>,
+    /// Every run of one, by its start.
+    pub runs: Vec<KernelRun>,
+}
+
+/// One run of a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelRun {
+    /// Since the recording began.
+    pub start_us: f64,
+    pub us: f64,
+    pub stream: u32,
+    pub name: String,
 }
 
 /// All runs of one kernel.
@@ -116,6 +128,16 @@ impl Recording {
             kernel_ns: covered(kernels.iter().map(|span| self.within(span))),
             kernels: kernels.len() as u64,
             by_name: self.by_name(&kernels),
+            runs: kernels.iter().map(|kernel| self.run(kernel)).collect(),
+        }
+    }
+
+    fn run(&self, kernel: &Span) -> KernelRun {
+        KernelRun {
+            start_us: kernel.start_ns.saturating_sub(self.start_ns) as f64 / 1e3,
+            us: kernel.end_ns.saturating_sub(kernel.start_ns) as f64 / 1e3,
+            stream: kernel.stream,
+            name: self.names[kernel.name as usize].clone(),
         }
     }
 
@@ -174,6 +196,8 @@ mod tests {
         assert_eq!((activity.wall_ns, activity.busy_ns, activity.kernel_ns, activity.kernels), (100, 70, 55, 4));
         let time = |name: &str, total_ns, count| KernelTime { name: name.to_owned(), total_ns, count };
         assert_eq!(activity.by_name, [time("matmul", 65, 3), time("add", 20, 1)]);
+        let runs: Vec<_> = activity.runs.iter().map(|run| (run.start_us, run.us, run.stream, &*run.name)).collect();
+        assert_eq!(runs[1..3], [(0.01, 0.02, 7, "matmul"), (0.02, 0.03, 9, "matmul")]);
         assert_eq!((recording.of_index(1).busy_ns, recording.of_index(2).kernels), (100, 0));
     }
 

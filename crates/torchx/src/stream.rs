@@ -1,5 +1,6 @@
 //! CUDA streams and events, and copies that do not wait.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use tch::{Device, Kind, Tensor};
@@ -133,6 +134,44 @@ impl Drop for Event {
     }
 }
 
+thread_local! {
+    /// Streams of work that runs side by side: always the same ones, because libraries set themselves up for each.
+    static LANES: RefCell<Vec<Stream>> = RefCell::default();
+}
+
+/// Does pieces of work that do not depend on each other, each on a stream of its own: small kernels then share the GPU. What
+/// is queued already goes before all of them, and what comes next goes after; LibTorch takes their gradients back on the
+/// same streams. Elsewhere than on a GPU one goes after the other.
+pub fn side_by_side<T>(device: Device, count: usize, mut work: impl FnMut(usize) -> T) -> Result<Vec<T>, Error> {
+    if !device.is_cuda() {
+        return Ok((0..count).map(work).collect());
+    }
+    let (main, lanes) = (Stream::current(device)?, lanes(device, count)?);
+    let (begun, mut made) = (Event::new(false)?, Vec::with_capacity(count));
+    begun.record(&main)?;
+    for (number, lane) in lanes.iter().enumerate() {
+        lane.wait(&begun)?;
+        let _guard = lane.guard()?;
+        made.push(work(number));
+    }
+    for lane in &lanes {
+        let done = Event::new(false)?;
+        done.record(lane)?;
+        main.wait(&done)?;
+    }
+    Ok(made)
+}
+
+fn lanes(device: Device, count: usize) -> Result<Vec<Stream>, Error> {
+    LANES.with_borrow_mut(|all| {
+        let have = all.iter().filter(|lane| lane.device() == device).count();
+        for _ in have..count {
+            all.push(Stream::from_pool(device, false)?);
+        }
+        Ok(all.iter().filter(|lane| lane.device() == device).take(count).copied().collect())
+    })
+}
+
 /// Queues the copy on the current stream and returns, where that can be: between devices, and from or to pinned host
 /// memory. Until the stream has passed the copy, leave both tensors alone.
 pub fn copy_async(dst: &mut Tensor, src: &Tensor) -> Result<(), Error> {
@@ -169,6 +208,11 @@ mod tests {
         let mut copy = Tensor::zeros([3], (Kind::Double, Device::Cpu));
         copy_async(&mut copy, &source).unwrap();
         assert_eq!(Vec::<f64>::try_from(&copy).unwrap(), [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn without_a_gpu_work_goes_one_after_the_other() {
+        assert_eq!(side_by_side(Device::Cpu, 3, |number| number * number).unwrap(), [0, 1, 4]);
     }
 
     #[test]

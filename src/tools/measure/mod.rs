@@ -19,6 +19,7 @@ use host::telemetry::Spread;
 use host::telemetry::cpu::HostLoad;
 use host::telemetry::window::percentile;
 use serde::Serialize;
+use torchx::activity::KernelRun;
 
 /// Plain and observed steps take turns of this length, so that a machine that changes its speed changes both.
 const TURN_STEPS: u64 = 25;
@@ -58,6 +59,9 @@ pub struct RunMeasurement {
     pub failures: Vec<String>,
     #[serde(skip)]
     pub timeline: Timeline,
+    /// Every kernel of some steps, in order; none without a GPU.
+    #[serde(skip)]
+    pub kernel_runs: Vec<KernelRun>,
 }
 
 /// The settings that matter for speed, as they were in this run.
@@ -127,7 +131,7 @@ fn measured(context: &RunContext, steps: u64) -> Result<RunMeasurement> {
         timeline,
     } = observed;
     let step_ms = summary.step_ms;
-    let kernels = traced.map(|traced| KernelUse::of(&traced, step_ms.mean));
+    let kernels = traced.as_ref().map(|traced| KernelUse::of(traced, step_ms.mean));
     Ok(RunMeasurement {
         steps,
         setup: RunSettings::of(context, pipeline.parameters(), route),
@@ -152,6 +156,7 @@ fn measured(context: &RunContext, steps: u64) -> Result<RunMeasurement> {
         feed_queued_share,
         failures,
         timeline,
+        kernel_runs: traced.map(|traced| traced.runs).unwrap_or_default(),
     })
 }
 
