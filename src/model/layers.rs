@@ -54,11 +54,8 @@ impl Linear {
         if let Some(rounded) = self.rounded.get() {
             return rounded.forward(x, self.bias.as_ref(), Then::Nothing).expect(FIXED);
         }
-        let weight = narrowed(&self.weight, x.kind());
-        match &self.bias {
-            Some(bias) => fused::linear(x, &weight, &narrowed(bias, x.kind())).expect(FIXED),
-            None => x.linear(&weight, None::<Tensor>),
-        }
+        let bias = self.bias.as_ref().map(|bias| narrowed(bias, x.kind()));
+        fused::linear(x, &narrowed(&self.weight, x.kind()), bias.as_ref()).expect(FIXED)
     }
 
     /// Weight and bias in the kind of the activations.
@@ -76,7 +73,7 @@ impl Linear {
         if let Some(rounded) = self.rounded.get() {
             return rounded.forward(x, self.bias.as_ref(), Then::Gelu).expect(FIXED);
         }
-        let wide = x.linear(&narrowed(&self.weight, x.kind()), None::<Tensor>);
+        let wide = fused::linear(x, &narrowed(&self.weight, x.kind()), None).expect(FIXED);
         let rows = wide.view([-1, self.width()]);
         fused::bias_gelu(&rows, self.bias.as_ref().expect("a layer before GELU has a bias"))
             .expect(FIXED)

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "nccl.h"
 #include "nvrtc.h"
+#include "products.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -255,6 +256,11 @@ char* kernel_launch(const nvrtc::Kernel* kernel, const uint32_t* grid, const uin
 
 void kernel_free(nvrtc::Kernel* kernel) { delete kernel; }
 
+// `bias` may be null; `relu` goes with one.
+char* multiply(const Tensor* a, const Tensor* b, const Tensor* bias, bool relu, Tensor* out) {
+  return guarded([&] { *out = products::multiply(*a, *b, bias, relu); });
+}
+
 // activity
 
 char* activity_start() {
@@ -325,6 +331,7 @@ struct Api {
   decltype(&kernel_compile) kernel_compile_;
   decltype(&kernel_launch) kernel_launch_;
   decltype(&kernel_free) kernel_free_;
+  decltype(&multiply) multiply_;
   decltype(&activity_start) activity_start_;
   decltype(&activity_stop) activity_stop_;
   decltype(&activity_clear) activity_clear_;
@@ -342,7 +349,7 @@ extern "C" const Api* torchx_cuda_api() {
       event_new, event_free, event_record, event_wait, event_query, event_synchronize, event_elapsed_ms,
       pool_new, pool_free, graph_begin, graph_end, graph_replay, graph_free,
       set_memory_fraction, memory_stats, reset_peak, empty_cache,
-      kernel_compile, kernel_launch, kernel_free,
+      kernel_compile, kernel_launch, kernel_free, multiply,
       activity_start, activity_stop, activity_clear,
       nccl_unique_id, nccl_join, nccl_sum, nccl_broadcast, nccl_leave,
   };

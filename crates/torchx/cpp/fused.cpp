@@ -2,8 +2,6 @@
 #include "fused.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <optional>
@@ -176,12 +174,13 @@ struct BiasGelu : Function<BiasGelu> {
   }
 };
 
-// The products are LibTorch's; the bias' gradient is not, whose sum takes longer there than a product.
+// The bias' gradient is a sum of our own: LibTorch's takes longer than a product.
 struct Linear : Function<Linear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const Program* program) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, const Program* program) {
     remember(context, program, {x, weight});
-    return at::addmm(bias, x, weight.t());
+    context->saved_data["bias"] = bias.has_value();
+    return multiply(*program, x, weight.t(), bias ? &*bias : nullptr);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -189,16 +188,21 @@ struct Linear : Function<Linear> {
     auto saved = context->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1];
     auto grad = dense(grads[0]);
+    auto grad_bias = context->saved_data["bias"].toBool() ? sum_of_rows(program, grad) : Tensor();
+    auto grad_x = context->needs_input_grad(0) ? multiply(program, grad, weight) : Tensor();
+    return {grad_x, multiply(program, grad.t(), x), grad_bias, Tensor()};
+  }
+
+  static Tensor sum_of_rows(const Program& program, const Tensor& grad) {
     auto rows = grad.size(0), width = grad.size(1);
     auto blocks = shares(rows, COLUMN_ROWS);
-    auto partial = floats(grad, {blocks, width}), grad_bias = at::empty({width}, grad.options());
+    auto partial = floats(grad, {blocks, width}), sums = at::empty({width}, grad.options());
     Columns columns(width);
     launch(program, program.forward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(grad),
            at_start(partial), narrow(rows), narrow(width));
-    launch(program, program.backward, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
+    launch(program, program.backward, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(sums),
            narrow(blocks), narrow(width));
-    auto grad_x = context->needs_input_grad(0) ? at::mm(grad, weight) : Tensor();
-    return {grad_x, at::mm(grad.t(), x), grad_bias, Tensor()};
+    return sums;
   }
 };
 
@@ -276,8 +280,12 @@ char* torchx_bias_gelu(const Program* program, const Tensor* x, const Tensor* bi
   return guarded([&] { *output = new Tensor(BiasGelu::apply(*x, *bias, program)); });
 }
 
+// `bias` may be null.
 char* torchx_linear(const Program* program, const Tensor* x, const Tensor* weight, const Tensor* bias, Tensor** output) {
-  return guarded([&] { *output = new Tensor(Linear::apply(*x, *weight, *bias, program)); });
+  return guarded([&] {
+    auto added = bias ? std::optional<Tensor>(*bias) : std::nullopt;
+    *output = new Tensor(Linear::apply(*x, *weight, added, program));
+  });
 }
 
 // `target` may be null; `outputs`: room for two, of which the second is made for a target.

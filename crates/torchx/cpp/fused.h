@@ -21,6 +21,7 @@ using torch::autograd::variable_list;
 
 // Mirror of the Rust struct of the same name; lives for good.
 struct Program {
+  char* (*multiply)(const Tensor* a, const Tensor* b, const Tensor* bias, bool relu, Tensor* out);
   char* (*launch)(const void* kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
                   void** arguments);
   const void* forward;
@@ -47,15 +48,26 @@ constexpr int64_t VECTORS = 16;  // for each thread of the backward pass, as in 
 
 inline uint32_t shares(int64_t total, int64_t share) { return static_cast<uint32_t>((total + share - 1) / share); }
 
-// Arguments go as they lie: pointers, and numbers of 32 bits.
-template <class... Arguments>
-void launch(const Program& program, const void* kernel, Extent grid, Extent block, Arguments... arguments) {
-  void* pointers[] = {&arguments...};
-  char* message = program.launch(kernel, grid.data(), block.data(), 0, pointers);
+inline void check(char* message) {
   if (!message) return;
   std::string text = message;
   free(message);
   TORCH_CHECK(false, text);
+}
+
+// a · b, with a bias for each column, and then what lies below zero cut off.
+inline Tensor multiply(const Program& program, const Tensor& a, const Tensor& b, const Tensor* bias = nullptr,
+                       bool relu = false) {
+  Tensor out;
+  check(program.multiply(&a, &b, bias, relu, &out));
+  return out;
+}
+
+// Arguments go as they lie: pointers, and numbers of 32 bits.
+template <class... Arguments>
+void launch(const Program& program, const void* kernel, Extent grid, Extent block, Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  check(program.launch(kernel, grid.data(), block.data(), 0, pointers));
 }
 
 inline int32_t narrow(int64_t value) {

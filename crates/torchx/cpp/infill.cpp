@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 using namespace fused;
@@ -44,7 +43,7 @@ struct Infill : Function<Infill> {
     auto grad_content = at::empty({own, width}, grad.options());
     launch(program, program.backward, {shares(own, ROWS), 1, 1}, {32, ROWS, 1}, at_start(grad), at_start(said),
            at_start(grad_content), narrow(count), narrow(own), narrow(width));
-    auto by_weight = at::mm(grad.t(), rows);
+    auto by_weight = multiply(program, grad.t(), rows);
     auto part = [&](int64_t first, int64_t columns) { return by_weight.narrow(1, first, columns).contiguous(); };
     Tensor none;
     return {none, none, none, none, grad_content, part(0, bands), part(2 * bands + 1, 1).view(-1), part(bands, bands),

@@ -68,6 +68,14 @@ pub(crate) type RawComm = *mut c_void;
 
 pub(crate) type Launch = unsafe extern "C" fn(RawKernel, *const u32, *const u32, u32, *const *const c_void) -> Message;
 
+pub(crate) type Multiply = unsafe extern "C" fn(
+    a: *const RawTensor,
+    b: *const RawTensor,
+    bias: *const RawTensor,
+    relu: bool,
+    out: *mut RawTensor,
+) -> Message;
+
 /// Mirror of the C++ struct `Api`, in the same order.
 #[repr(C)]
 pub(crate) struct Api {
@@ -103,6 +111,7 @@ pub(crate) struct Api {
         unsafe extern "C" fn(*const c_char, *const *const c_char, usize, i32, *mut RawKernel) -> Message,
     pub kernel_launch: Launch,
     pub kernel_free: unsafe extern "C" fn(RawKernel),
+    pub multiply: Multiply,
     pub activity_start: unsafe extern "C" fn() -> Message,
     pub activity_stop: unsafe extern "C" fn(*mut Recording) -> Message,
     pub activity_clear: unsafe extern "C" fn(),

@@ -159,16 +159,18 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
 /// # Shapes
 /// - x: `[…, from]`; weight: `[to, from]`; bias: `[to]`, all of one kind
 /// - output: `[…, to]`
-pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
-    // What is gained is the bias' gradient.
-    if x.dim() != 2 || !has_kernel(x) || !bias.requires_grad() || bias.size()[0] % 8 != 0 {
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    let to = weight.size()[0];
+    if x.dim() != 2 || !has_kernel(x) || to % 8 != 0 {
         return plain::linear(x, weight, bias);
     }
-    check_like("linear: weight", weight, &[bias.size()[0], x.size()[1]], x.kind(), x.device())?;
-    check_like("linear: bias", bias, &bias.size(), x.kind(), x.device())?;
-    let program = program(Source::Linear, x.kind(), x.device())?;
-    // SAFETY: as in `adaln`.
-    make(|output| unsafe { torchx_linear(program, raw(x), raw(weight), raw(bias), output) })
+    check_like("linear: weight", weight, &[to, x.size()[1]], x.kind(), x.device())?;
+    if let Some(bias) = bias {
+        check_like("linear: bias", bias, &[to], x.kind(), x.device())?;
+    }
+    let (program, bias) = (program(Source::Linear, x.kind(), x.device())?, bias.map_or(std::ptr::null(), raw));
+    // SAFETY: as in `adaln`; no bias is null.
+    make(|output| unsafe { torchx_linear(program, raw(x), raw(weight), bias, output) })
 }
 
 /// `gelu(x + bias)`, GELU by tanh. Give it the output of a linear layer without its bias.

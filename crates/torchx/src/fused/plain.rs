@@ -43,8 +43,8 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
     Ok([turn(&parts[0])?, turn(&parts[1])?, parts[2].shallow_clone()])
 }
 
-pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
-    Ok(x.f_linear(weight, Some(bias))?)
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    Ok(x.f_linear(weight, bias)?)
 }
 
 pub fn bias_gelu(x: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
@@ -67,10 +67,10 @@ pub fn infill(inputs: &Infill) -> Result<Tensor, Error> {
     let Infill { noisy, clean, given, content, said, noisy_layer, clean_layer } = inputs;
     let kind = content.kind();
     let not_given = given.f_neg()?.f_add_scalar(1.0)?;
-    let x = linear(&noisy.f_mul(&not_given)?.f_to_kind(kind)?, noisy_layer[0], noisy_layer[1])?;
+    let x = linear(&noisy.f_mul(&not_given)?.f_to_kind(kind)?, noisy_layer[0], Some(noisy_layer[1]))?;
     let (len, own) = (x.size()[0], content.size()[0]);
     let (x, said) = (x.f_view([len / own, own, -1])?, said.f_to_kind(kind)?.f_view([len / own, own, 1])?);
     let x = x.f_addcmul(&content.f_unsqueeze(0)?, &said)?.f_view([len, -1])?;
-    let clean = linear(&clean.f_mul(given)?.f_to_kind(kind)?, clean_layer[0], clean_layer[1])?;
+    let clean = linear(&clean.f_mul(given)?.f_to_kind(kind)?, clean_layer[0], Some(clean_layer[1]))?;
     Ok(x.f_addcmul(&clean, &given.f_to_kind(kind)?)?)
 }

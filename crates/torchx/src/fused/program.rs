@@ -7,7 +7,7 @@ use tch::{Device, Kind};
 
 use crate::error::Error;
 use crate::kernel::compile;
-use crate::shim::{Launch, RawKernel, api};
+use crate::shim::{Launch, Multiply, RawKernel, api};
 
 const PRELUDE: &str = include_str!("prelude.cuh");
 const TENSOR_CORES: &str = include_str!("mma.cuh");
@@ -61,6 +61,7 @@ impl Source {
 /// Mirror of the C++ struct of the same name.
 #[repr(C)]
 pub(crate) struct Program {
+    multiply: Multiply,
     launch: Launch,
     forward: RawKernel,
     backward: RawKernel,
@@ -86,7 +87,13 @@ pub(super) fn program(source: Source, kind: Kind, device: Device) -> Result<&'st
     let define = if key.1 { "#define BF16\n" } else { "" };
     let names = ["forward", "backward", source.reduction()];
     let [forward, backward, reduce] = compile(&[define, &source.text()].concat(), names, device)?;
-    let program = Box::leak(Box::new(Program { launch: api()?.kernel_launch, forward, backward, reduce }));
+    let program = Box::leak(Box::new(Program {
+        multiply: api()?.multiply,
+        launch: api()?.kernel_launch,
+        forward,
+        backward,
+        reduce,
+    }));
     programs.insert(key, program);
     Ok(program)
 }

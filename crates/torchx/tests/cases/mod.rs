@@ -105,7 +105,7 @@ pub fn all() -> [Case; 9] {
             sizes: |rows, width, _| vec![vec![rows, 16], vec![width, 16], vec![width]],
             compute: |inputs, _, way| {
                 let linear = if way == Way::Fused { fused::linear } else { plain::linear };
-                Ok(vec![linear(&inputs[0], &inputs[1], &inputs[2])?])
+                Ok(vec![linear(&inputs[0], &inputs[1], Some(&inputs[2]))?])
             },
         },
         Case {

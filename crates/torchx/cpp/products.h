@@ -1,0 +1,222 @@
+// Matrix products by cuBLASLt with the fastest of its kernels, found by trying: what its rules choose first takes up to a
+// quarter longer on the sizes of a voice (docs/kernels.md). As with cuDNN's trials, another kernel rounds in another order,
+// so nothing is tried where results must repeat. Its functions are looked up by name, and the few constants in use are
+// declared here: the wheels carry no header of it, and its interface has kept them since CUDA 11.
+#pragma once
+
+#include "bind.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_addmm_activation.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace products {
+
+using at::Tensor;
+
+constexpr int COMPUTE_F32 = 68, REAL_F32 = 0, REAL_BF16 = 14;
+enum DescAttribute { transpose_a = 3, transpose_b = 4, epilogue = 7, bias_pointer = 8 };
+enum Epilogue : uint32_t { nothing = 1, add_bias = 4, add_bias_relu = 6 };
+constexpr int PREFERENCE_WORKSPACE = 1;
+constexpr size_t WORKSPACE_BYTES = 32 << 20;
+constexpr int CANDIDATES = 8;
+
+struct Heuristic {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+struct Library {
+  int (*create)(void** handle);
+  int (*desc_create)(void** desc, int compute, int scale);
+  int (*desc_set)(void* desc, int attribute, const void* value, size_t size);
+  int (*layout_create)(void** layout, int type, uint64_t rows, uint64_t columns, int64_t stride);
+  int (*preference_create)(void** preference);
+  int (*preference_set)(void* preference, int attribute, const void* value, size_t size);
+  int (*heuristic)(void* handle, void* desc, void* a, void* b, void* c, void* d, void* preference, int wanted,
+                   Heuristic* results, int* count);
+  int (*matmul)(void* handle, void* desc, const void* alpha, const void* a, void* a_layout, const void* b,
+                void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
+                const void* algorithm, void* workspace, size_t size, cudaStream_t stream);
+};
+
+inline void check(int status, const char* what) { TORCH_CHECK(status == 0, "cuBLASLt: ", what, ": status ", status); }
+
+inline const Library& library() {
+  static const Library opened = [] {
+    Library library;
+    bind(RTLD_DEFAULT, "cublasLtCreate", library.create);
+    bind(RTLD_DEFAULT, "cublasLtMatmulDescCreate", library.desc_create);
+    bind(RTLD_DEFAULT, "cublasLtMatmulDescSetAttribute", library.desc_set);
+    bind(RTLD_DEFAULT, "cublasLtMatrixLayoutCreate", library.layout_create);
+    bind(RTLD_DEFAULT, "cublasLtMatmulPreferenceCreate", library.preference_create);
+    bind(RTLD_DEFAULT, "cublasLtMatmulPreferenceSetAttribute", library.preference_set);
+    bind(RTLD_DEFAULT, "cublasLtMatmulAlgoGetHeuristic", library.heuristic);
+    bind(RTLD_DEFAULT, "cublasLtMatmul", library.matmul);
+    return library;
+  }();
+  return opened;
+}
+
+// One handle a device, for good.
+inline void* handle(c10::DeviceIndex device) {
+  static std::map<c10::DeviceIndex, void*> handles;
+  auto& found = handles[device];
+  if (!found) check(library().create(&found), "create");
+  return found;
+}
+
+// Of a matrix as it lies: rows of neighbours, or columns.
+struct Side {
+  int64_t stride;
+  bool by_columns;
+
+  static std::optional<Side> of(const Tensor& matrix) {
+    if (matrix.stride(1) == 1 && matrix.stride(0) >= matrix.size(1)) return Side{matrix.stride(0), false};
+    if (matrix.stride(0) == 1 && matrix.stride(1) >= matrix.size(0)) return Side{matrix.stride(1), true};
+    return std::nullopt;
+  }
+};
+
+// cuBLAS takes matrices by columns, so it computes outᵀ = bᵀ aᵀ. Kept for good: there are as many as a network has shapes.
+struct Plan {
+  void *desc = nullptr, *left = nullptr, *right = nullptr, *out = nullptr;
+  Heuristic chosen{};
+
+  Plan(const Tensor& a, Side a_side, const Tensor& b, Side b_side, Epilogue then) {
+    auto rows = a.size(0), inner = a.size(1), columns = b.size(1);
+    check(library().desc_create(&desc, COMPUTE_F32, REAL_F32), "description");
+    set(transpose_a, int32_t{b_side.by_columns});
+    set(transpose_b, int32_t{a_side.by_columns});
+    set(epilogue, static_cast<uint32_t>(then));
+    left = b_side.by_columns ? layout(inner, columns, b_side.stride) : layout(columns, inner, b_side.stride);
+    right = a_side.by_columns ? layout(rows, inner, a_side.stride) : layout(inner, rows, a_side.stride);
+    out = layout(columns, rows, columns);
+  }
+
+  template <class Value>
+  void set(DescAttribute attribute, Value value) {
+    check(library().desc_set(desc, attribute, &value, sizeof value), "attribute");
+  }
+
+  static void* layout(int64_t rows, int64_t columns, int64_t stride) {
+    void* made = nullptr;
+    check(library().layout_create(&made, REAL_BF16, rows, columns, stride), "layout");
+    return made;
+  }
+
+  void run(const Heuristic& way, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor& to) {
+    if (bias) set(bias_pointer, bias->data_ptr());
+    // Freed at once: the next to get this memory is queued behind.
+    auto room = at::empty({static_cast<int64_t>(way.workspace)}, a.options().dtype(at::kByte));
+    const float one = 1, zero = 0;
+    auto device = a.device().index();
+    auto stream = c10::cuda::getCurrentCUDAStream(device).stream();
+    check(library().matmul(handle(device), desc, &one, b.data_ptr(), left, a.data_ptr(), right, &zero, to.data_ptr(),
+                           out, to.data_ptr(), out, way.algorithm, room.data_ptr(), way.workspace, stream),
+          "product");
+  }
+
+  std::vector<Heuristic> candidates(c10::DeviceIndex device) {
+    static void* preference = [] {
+      void* made = nullptr;
+      check(library().preference_create(&made), "preference");
+      check(library().preference_set(made, PREFERENCE_WORKSPACE, &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES), "workspace");
+      return made;
+    }();
+    std::vector<Heuristic> ways(CANDIDATES);
+    int count = 0;
+    if (library().heuristic(handle(device), desc, left, right, out, out, preference, CANDIDATES, ways.data(), &count))
+      count = 0;
+    ways.resize(count);
+    return ways;
+  }
+
+  // Waits for the GPU.
+  float time_ms(const Heuristic& way, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor& to) {
+    constexpr int WARM = 2, TIMED = 8;
+    auto stream = c10::cuda::getCurrentCUDAStream(a.device().index()).stream();
+    cudaEvent_t begun, done;
+    C10_CUDA_CHECK(cudaEventCreate(&begun));
+    C10_CUDA_CHECK(cudaEventCreate(&done));
+    for (int i = 0; i < WARM + TIMED; ++i) {
+      if (i == WARM) C10_CUDA_CHECK(cudaEventRecord(begun, stream));
+      run(way, a, b, bias, to);
+    }
+    C10_CUDA_CHECK(cudaEventRecord(done, stream));
+    C10_CUDA_CHECK(cudaEventSynchronize(done));
+    float ms = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&ms, begun, done));
+    cudaEventDestroy(begun);
+    cudaEventDestroy(done);
+    return ms;
+  }
+};
+
+// What a plan depends on.
+using Key = std::array<int64_t, 9>;
+
+// The plan for these matrices, tried if it is new; none where cuBLASLt has no way, or none is known and a graph is captured.
+inline Plan* plan(const Tensor& a, const Tensor& b, const Tensor* bias, bool relu, const Tensor& to) {
+  static std::mutex lock;
+  static std::map<Key, std::unique_ptr<Plan>> plans;
+  auto a_side = Side::of(a), b_side = Side::of(b);
+  if (!a_side || !b_side) return nullptr;
+  auto then = relu ? add_bias_relu : bias ? add_bias : nothing;
+  Key key = {a.size(0), a.size(1), b.size(1), a_side->stride, a_side->by_columns, b_side->stride, b_side->by_columns,
+             then, a.device().index()};
+  std::lock_guard guard(lock);
+  auto [entry, is_new] = plans.try_emplace(key);
+  if (!is_new) return entry->second.get();
+  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
+    plans.erase(entry);
+    return nullptr;
+  }
+  auto made = std::make_unique<Plan>(a, *a_side, b, *b_side, then);
+  if (bias) made->set(bias_pointer, bias->data_ptr());  // its alignment counts when a way is chosen
+  float best = 0;
+  for (const auto& way : made->candidates(a.device().index())) {
+    auto ms = made->time_ms(way, a, b, bias, to);
+    if (best == 0 || ms < best) best = ms, made->chosen = way;
+  }
+  if (best > 0) entry->second = std::move(made);
+  return entry->second.get();
+}
+
+inline bool may_try(const Tensor& a) {
+  const auto& context = at::globalContext();
+  return a.scalar_type() == at::kBFloat16 && context.benchmarkCuDNN() && !context.deterministicAlgorithms();
+}
+
+// a · b, with a bias for each column, and then what lies below zero cut off.
+inline Tensor multiply(const Tensor& a, const Tensor& b, const Tensor* bias, bool relu) {
+  if (may_try(a)) {
+    c10::cuda::CUDAGuard guard(a.device());
+    auto to = at::empty({a.size(0), b.size(1)}, a.options());
+    if (auto* found = plan(a, b, bias, relu, to)) {
+      found->run(found->chosen, a, b, bias, to);
+      return to;
+    }
+  }
+  if (!bias) return at::mm(a, b);
+  return relu ? at::_addmm_activation(*bias, a, b) : at::addmm(*bias, a, b);
+}
+
+}  // namespace products
