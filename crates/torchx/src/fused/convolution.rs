@@ -177,3 +177,66 @@ fn check_conv(name: &str, x: &Tensor, weights: Weights, [to, from]: [i64; 2]) ->
         false => Err(Error::Argument(format!("{name}: {taps} taps: they must be odd and at most 7"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::kind::FLOAT_CPU;
+
+    /// Rows of two utterances, 5 and 6 long, with a gap of 2 before, between and after.
+    fn spans() -> Spans {
+        let owner: Vec<i64> = [vec![2; 2], vec![0; 5], vec![2; 2], vec![1; 6], vec![2; 2]].concat();
+        let list = |values: &[i64]| Tensor::from_slice(values);
+        Spans::new(&list(&owner), &list(&[2, 9]), &list(&[5, 6])).unwrap()
+    }
+
+    fn drawn(size: &[i64]) -> Tensor {
+        Tensor::randn(size, FLOAT_CPU)
+    }
+
+    fn kept() -> Dropout {
+        Dropout::new(0.0, Device::Cpu).unwrap()
+    }
+
+    /// What an utterance gives alone, as one without neighbours, it gives between others.
+    #[test]
+    fn rows_see_their_own_utterance_alone() {
+        let (x, spans) = (drawn(&[17, 8]), spans());
+        let norm = [drawn(&[8]), drawn(&[8])];
+        let [wide, narrow, local] = [[16, 8, 3], [8, 16, 3], [8, 8, 5]].map(|size| [drawn(&size), drawn(&size[..1])]);
+        let [norm, wide, narrow, local] =
+            [&norm, &wide, &narrow, &local].map(|[weight, bias]| Weights { weight, bias });
+        let all = |x: &Tensor, spans: &Spans| {
+            let wide = feed_forward(x, norm, wide, narrow, &kept(), spans).unwrap();
+            [wide, conv_norm(x, local, norm, true, &kept(), spans).unwrap()]
+        };
+        let together = all(&x, &spans);
+        for (start, len) in [(2, 5), (9, 6)] {
+            let (zero, lens) = (Tensor::from_slice(&[0i64]), Tensor::from_slice(&[len]));
+            let alone = Spans::new(&zero.repeat([len]), &zero, &lens).unwrap();
+            for (made, alone) in together.iter().zip(&all(&x.narrow(0, start, len), &alone)) {
+                assert!(made.narrow(0, start, len).allclose(alone, 1e-5, 1e-5, false));
+            }
+        }
+    }
+
+    #[test]
+    fn dropout_keeps_the_mean() {
+        tch::manual_seed(5);
+        let (nothing, one) = (Tensor::zeros([500, 8], FLOAT_CPU), Tensor::ones([500, 8], FLOAT_CPU));
+        let made = residual(&nothing, &one, &Dropout::new(0.25, Device::Cpu).unwrap()).unwrap();
+        let share = made.eq(0.0).to_kind(Kind::Float).mean(Kind::Float).double_value(&[]);
+        assert!((share - 0.25).abs() < 0.03 && (made.max().double_value(&[]) - 4.0 / 3.0).abs() < 1e-6, "{share}");
+        assert_eq!(residual(&nothing, &one, &kept()).unwrap(), one);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let (x, norm, conv) = (drawn(&[17, 8]), [drawn(&[8]), drawn(&[8])], [drawn(&[8, 8, 4]), drawn(&[8])]);
+        let [norm, conv] = [&norm, &conv].map(|[weight, bias]| Weights { weight, bias });
+        let message = conv_norm(&x, conv, norm, true, &kept(), &spans()).unwrap_err().to_string();
+        assert!(message.contains("4 taps"), "{message}");
+        let message = feed_forward(&x, norm, norm, conv, &kept(), &spans()).unwrap_err().to_string();
+        assert!(message.starts_with("feed_forward: widen: weight: must be [8, 8, "), "{message}");
+    }
+}

@@ -216,10 +216,12 @@ fn weights(inputs: &[Tensor], at: usize) -> Weights<'_> {
     Weights { weight: &inputs[at], bias: &inputs[at + 1] }
 }
 
-/// A convolution whose output is about as large as its input, as those of a network are.
+/// A convolution whose output is about as large as its input, as those of a network are; but its channels are well above
+/// or below zero, for a rectifier's gradient at zero would hang on the last bit.
 fn scaled(conv: Weights) -> Result<[Tensor; 2], Error> {
     let inputs = conv.weight.f_select(0, 0)?.numel() as f64;
-    Ok([conv.weight.f_mul_scalar(inputs.powf(-0.5))?, conv.bias.shallow_clone()])
+    let bias = conv.bias.f_add(&conv.bias.f_sign()?.f_mul_scalar(8.0)?)?;
+    Ok([conv.weight.f_mul_scalar(inputs.powf(-0.5))?, bias])
 }
 
 fn of([weight, bias]: &[Tensor; 2]) -> Weights<'_> {
