@@ -28,11 +28,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
 {
     const int row = blockIdx.x * WARPS + threadIdx.x / 32;
     if (row >= rows) return;
+    float mean;
     Row values, weights, biases;
     read(x + (long long)row * WIDTH, values);
     read_floats(weight, weights);
     read_floats(bias, biases);
-    normalise(values);
+    normalise(values, mean);
 #pragma unroll
     for (int v = 0; v < VECTORS; v++)
 #pragma unroll
@@ -106,7 +107,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) positive |= (n[v][i] > 0.0f ? 1u : 0u) << (v * VECTOR + i);
 #endif
-        const float inverse = normalise(n);
+        float mean;
+        const float inverse = normalise(n, mean);
         drop(dropout, h, row);
         float sum = 0.0f, dot = 0.0f;
 #pragma unroll

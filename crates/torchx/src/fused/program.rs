@@ -36,7 +36,9 @@ impl Source {
 
     fn text(self) -> String {
         let (define, text) = match self {
-            Source::Adaln { width } => (format!("#define WIDTH {width}\n"), include_str!("adaln.cu")),
+            Source::Adaln { width } => {
+                return [&format!("#define WIDTH {width}\n"), PRELUDE, ROW, include_str!("adaln.cu")].concat();
+            }
             Source::GatedAdd => (String::new(), include_str!("gated_add.cu")),
             Source::Depthwise { taps } => (format!("#define TAPS {taps}\n"), include_str!("depthwise.cu")),
             Source::Rotary => (String::new(), include_str!("rotary.cu")),

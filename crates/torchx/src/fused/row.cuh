@@ -55,13 +55,13 @@ __device__ float warp_sum(float value) {
 }
 
 // Normalises the row in place; what lies past its end stays zero. Returns one over the deviation.
-__device__ float normalise(Row& x) {
+__device__ float normalise(Row& x, float& mean) {
     float sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++)
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) sum += x[v][i];
-    const float mean = warp_sum(sum) / WIDTH;
+    mean = warp_sum(sum) / WIDTH;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++)
 #pragma unroll
