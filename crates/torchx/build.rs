@@ -21,7 +21,7 @@ fn main() {
     collectives.flag("-isystem").flag(torch.join("include/torch/csrc/api/include"));
     collectives.flag("-isystem").flag("cpp/gloo-stub").file("cpp/collectives.cpp").compile("torchx_collectives");
     compiler(&torch)
-        .files(["cpp/cpu.cpp", "cpp/fused.cpp", "cpp/attention.cpp", "cpp/infill.cpp"])
+        .files(["cpp/cpu.cpp", "cpp/fused.cpp", "cpp/attention.cpp", "cpp/infill.cpp", "cpp/convolution.cpp"])
         .compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {

@@ -63,6 +63,10 @@ impl Conv {
         [shape.restore(&made), distance]
     }
 
+    pub fn weights(&self) -> fused::Weights<'_> {
+        fused::Weights { weight: &self.weight, bias: &self.bias }
+    }
+
     fn width(&self) -> i64 {
         self.weight.size()[0]
     }

@@ -3,12 +3,13 @@
 //! no speaker.
 
 use super::graph::GraphWriter;
-use super::layers::{Attention, Conv, GraphRotary, LayerNorm, Linear, Rotary, embedding, lookup};
+use super::layers::{Attention, Conv, FIXED, GraphRotary, LayerNorm, Linear, Rotary, embedding, lookup};
 use super::track::{Track, with_gap_row};
 use host::config;
 use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
+use torchx::fused::{self, Dropout};
 
 pub struct Encoder {
     embedding: Tensor,
@@ -74,14 +75,15 @@ impl Encoder {
         let scale = (self.embedding.size()[1] as f64).sqrt();
         let spoken = with_gap_row(&(lookup(&self.languages, languages) * scale)).to_kind(kind);
         let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&spoken);
+        let dropout = dropout(self.dropout, &x, train);
         for (conv, norm) in &self.prenet {
-            x = &x + norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
+            x = conv_norm(&x, conv, norm, true, &dropout, track);
         }
         let rotary = Rotary::new(track, self.head_dim);
         for block in &self.blocks {
-            x = block.forward(&x, &rotary, track, self.dropout, train);
+            x = block.forward(&x, &rotary, track, &dropout);
         }
-        let hidden = self.norm.forward(&x);
+        let [hidden, _] = self.norm.forward_beside(&x);
         Encoded { table: self.out.forward(&hidden), hidden, widths: self.widths }
     }
 
@@ -123,10 +125,17 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: &Tensor, rotary: &Rotary, track: &Track, dropout: f64, train: bool) -> Tensor {
-        let x = x + self.attention.forward(&self.attention_norm.forward(x), rotary, track).dropout(dropout, train);
-        let wide = self.widen.forward(&self.feed_forward_norm.forward(&x), track).relu();
-        &x + self.narrow.forward(&wide, track).dropout(dropout, train)
+    fn forward(&self, x: &Tensor, rotary: &Rotary, track: &Track, dropout: &Dropout) -> Tensor {
+        let [normal, x] = self.attention_norm.forward_beside(x);
+        let mixed = self.attention.forward(&normal, rotary, track);
+        let x = fused::residual(&x, &mixed, dropout).expect(FIXED);
+        let Block { feed_forward_norm: norm, widen, narrow, .. } = self;
+        if fused::convolves(&x) {
+            let (norm, widen, narrow) = (norm.weights(), widen.weights(), narrow.weights());
+            return fused::feed_forward(&x, norm, widen, narrow, dropout, &track.spans).expect(FIXED);
+        }
+        let wide = widen.forward(&norm.forward(&x), track).relu();
+        fused::residual(&x, &narrow.forward(&wide, track), dropout).expect(FIXED)
     }
 
     fn graph(&self, x: &Value, rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
@@ -163,8 +172,9 @@ impl DurationPredictor {
     /// `[text, 1]`, f32.
     pub fn forward(&self, hidden: &Tensor, track: &Track, train: bool) -> Tensor {
         let mut x = hidden.detach();
+        let dropout = dropout(self.dropout, &x, train);
         for (conv, norm) in &self.layers {
-            x = norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
+            x = conv_norm(&x, conv, norm, false, &dropout, track);
         }
         self.out.forward(&x).to_kind(Kind::Float)
     }
@@ -180,6 +190,19 @@ impl DurationPredictor {
         }
         out.graph_full_precision(&x, g)
     }
+}
+
+fn dropout(share: f64, like: &Tensor, train: bool) -> Dropout {
+    Dropout::new(if train { share } else { 0.0 }, like.device()).expect(FIXED)
+}
+
+/// `dropout(norm(relu(conv(x))))`, `add`ed to `x` or alone.
+fn conv_norm(x: &Tensor, conv: &Conv, norm: &LayerNorm, add: bool, dropout: &Dropout, track: &Track) -> Tensor {
+    if fused::convolves(x) {
+        return fused::conv_norm(x, conv.weights(), norm.weights(), add, dropout, &track.spans).expect(FIXED);
+    }
+    let local = norm.forward(&conv.forward(x, track).relu());
+    if add { fused::residual(x, &local, dropout).expect(FIXED) } else { dropout.apply(&local).expect(FIXED) }
 }
 
 /// Half the deviance of Poisson counts, in nats for each frame: lowest where `exp(predicted)` is the *expected*

@@ -131,8 +131,8 @@ fn with_bias(product: Value, bias: Option<&Tensor>, g: &mut GraphWriter) -> Valu
     }
 }
 
-/// One-dimensional convolution of odd kernel. Gaps are zeroed first, so an utterance sees silence beside it, never its
-/// neighbour: the gap is wider than half the kernel.
+/// One-dimensional convolution of odd kernel, as LibTorch has it: for a CPU, and widths that our kernels do not take. Gaps
+/// are zeroed first, so an utterance sees silence beside it, never its neighbour: the gap is wider than half the kernel.
 pub struct Conv(conv::Conv);
 
 impl Conv {
@@ -144,6 +144,10 @@ impl Conv {
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
         let x = (x * &track.mask).transpose(0, 1).unsqueeze(0);
         self.0.forward(&x).squeeze_dim(0).transpose(0, 1)
+    }
+
+    pub fn weights(&self) -> fused::Weights<'_> {
+        self.0.weights()
     }
 
     pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {
@@ -195,9 +199,19 @@ impl LayerNorm {
         LayerNorm { weight, bias: path.var("bias", &[channels], Init::Const(0.0)) }
     }
 
+    /// Of any shape.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let (weight, bias) = (narrowed(&self.weight, x.kind()), narrowed(&self.bias, x.kind()));
         x.layer_norm(weight.size(), Some(&weight), Some(&bias), 1e-5, true)
+    }
+
+    /// The norm of rows, and the rows themselves for a residual around what follows.
+    pub fn forward_beside(&self, x: &Tensor) -> [Tensor; 2] {
+        fused::norm(x, self.weights()).expect(FIXED)
+    }
+
+    pub fn weights(&self) -> fused::Weights<'_> {
+        fused::Weights { weight: &self.weight, bias: &self.bias }
     }
 
     pub fn graph(&self, x: &Value, g: &mut GraphWriter) -> Value {

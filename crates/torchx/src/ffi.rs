@@ -191,6 +191,37 @@ unsafe extern "C" {
         borders: *const RawTensor,
         output: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_norm(
+        program: *const Program,
+        x: *const RawTensor,
+        weight: *const RawTensor,
+        bias: *const RawTensor,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_residual(
+        program: *const Program,
+        x: *const RawTensor,
+        y: *const RawTensor,
+        dropout: RawDropout,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_feed_forward(
+        programs: Programs,
+        x: *const RawTensor,
+        weights: *const *const RawTensor,
+        spans: RawSpans,
+        dropout: RawDropout,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_conv_norm(
+        programs: Programs,
+        x: *const RawTensor,
+        weights: *const *const RawTensor,
+        residual: bool,
+        spans: RawSpans,
+        dropout: RawDropout,
+        output: *mut *mut RawTensor,
+    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.
@@ -199,6 +230,23 @@ pub(crate) struct RawSpans {
     pub owner: *const RawTensor,
     pub starts: *const RawTensor,
     pub lens: *const RawTensor,
+}
+
+/// Mirror of the C++ struct `Dropout`. `seed`: null where nothing is dropped.
+#[repr(C)]
+pub(crate) struct RawDropout {
+    pub seed: *const RawTensor,
+    pub layer: i32,
+    pub threshold: i32,
+    pub scale: f32,
+}
+
+/// Mirror of the C++ struct of the same name: what convolutions are made of.
+#[repr(C)]
+pub(crate) struct Programs {
+    pub norm: *const Program,
+    pub fold: *const Program,
+    pub product: *const Program,
 }
 
 pub(crate) fn raw(tensor: &Tensor) -> *const RawTensor {

@@ -6,7 +6,8 @@ mod cases;
 use cases::{Case, Way};
 use std::io::Write;
 use tch::{Device, Kind, Tensor};
-use torchx::{Error, Graph, cuda, fused};
+use torchx::fused::{self, Dropout, residual};
+use torchx::{Error, Graph, cuda};
 
 const GPU: Device = Device::Cuda(0);
 /// Rows that fill neither the last tile nor the last block.
@@ -121,4 +122,42 @@ fn a_captured_graph_gives_the_same_to_the_bit() {
             assert!(result.equal(expected), "{}", case.name);
         }
     });
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn dropout_takes_its_share_and_every_replay_draws_anew() {
+    if let Err(reason) = cuda::load() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED a test of dropout: no GPU: {reason}");
+        return;
+    }
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let (nothing, one) = (Tensor::zeros([ROWS, 256], (kind, GPU)), Tensor::ones([ROWS, 256], (kind, GPU)));
+        let one = one.set_requires_grad(true);
+        let dropped = |dropout: &Dropout| residual(&nothing, &one, dropout);
+        let check = |made: &Tensor| {
+            let share = made.eq(0.0).to_kind(Kind::Float).mean(Kind::Float).double_value(&[]);
+            let kept = made.max().double_value(&[]);
+            assert!((share - 0.3).abs() < 0.01 && (kept - 1.0 / 0.7).abs() < 0.01, "{share} dropped, others {kept}");
+        };
+        let dropout = Dropout::new(0.3, GPU).unwrap();
+        let [first, second] = [(); 2].map(|()| dropped(&dropout).unwrap());
+        check(&first);
+        check(&second);
+        assert!(!first.equal(&second), "two layers drop the same");
+        first.sum(Kind::Float).backward();
+        assert!(one.grad().equal(&first), "what was dropped gets a gradient, or what was kept none");
+
+        let captured = || tch::no_grad(|| dropped(&Dropout::new(0.3, GPU)?));
+        let (graph, made) = Graph::capture::<_, Error>(GPU, None, captured).unwrap();
+        let replayed = |seed: Option<i64>| {
+            seed.into_iter().for_each(tch::manual_seed);
+            graph.replay().unwrap();
+            check(&made);
+            made.copy()
+        };
+        let [first, second, again] = [Some(7), None, Some(7)].map(replayed);
+        assert!(!first.equal(&second), "two replays drop the same");
+        assert!(first.equal(&again), "the same seed drops something else");
+    }
 }

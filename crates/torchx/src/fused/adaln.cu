@@ -5,57 +5,6 @@
 // where a kernel of its own would read and write everything once more.
 
 constexpr int WARPS = 8;
-constexpr int VECTORS = (WIDTH + 32 * VECTOR - 1) / (32 * VECTOR);  // of each lane
-typedef float Row[VECTORS][VECTOR];
-
-__device__ int column_of(int vector) { return (vector * 32 + (int)(threadIdx.x % 32)) * VECTOR; }
-
-__device__ void read(const Element* row, Row& values) {
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
-        if (column_of(v) < WIDTH) {
-            load(row + column_of(v), values[v]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < VECTOR; i++) values[v][i] = 0.0f;
-        }
-    }
-}
-
-__device__ void write(Element* row, const Row& values) {
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        if (column_of(v) < WIDTH) store(row + column_of(v), values[v]);
-}
-
-// The sum over the warp, the same in every lane.
-__device__ float warp_sum(float value) {
-#pragma unroll
-    for (int other = 16; other > 0; other /= 2) value += __shfl_xor_sync(0xffffffffu, value, other);
-    return value;
-}
-
-// Normalises the row in place; what lies past its end stays zero.
-__device__ void normalise(Row& x, float& mean, float& inverse) {
-    float sum = 0.0f, squares = 0.0f;
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) sum += x[v][i];
-    mean = warp_sum(sum) / WIDTH;
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) {
-            x[v][i] = column_of(v) < WIDTH ? x[v][i] - mean : 0.0f;
-            squares += x[v][i] * x[v][i];
-        }
-    inverse = rsqrtf(warp_sum(squares) / WIDTH + 1e-5f);
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) x[v][i] *= inverse;
-}
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     const Element* __restrict__ x,      // [rows, WIDTH]
@@ -71,8 +20,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     read(x + (long long)row * WIDTH, values);
     read(table + mine * stride, scales);
     read(table + mine * stride + WIDTH, shifts);
-    float mean, inverse;
-    normalise(values, mean, inverse);
+    float mean;
+    normalise(values, mean);
 #pragma unroll
     for (int v = 0; v < VECTORS; v++)
 #pragma unroll
@@ -87,7 +36,7 @@ __device__ void row_gradient(const Element* x, const Element* scale, const Eleme
     read(x, n);
     read(grad, h);
     read(scale, scales);
-    normalise(n, mean, inverse);
+    inverse = normalise(n, mean);
     float sum = 0.0f, dot = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++)

@@ -6,6 +6,7 @@
 //! round once. Everywhere else: [`plain`], the same in LibTorch's own operations, which is also what tests compare with.
 
 mod attention;
+mod convolution;
 mod infill;
 pub mod plain;
 mod program;
@@ -19,6 +20,7 @@ use crate::ffi::{
     torchx_linear, torchx_rotary,
 };
 pub use attention::attention;
+pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
 pub use infill::{Infill, infill};
 pub(crate) use program::Program;
 use program::{Source, program};

@@ -2,8 +2,9 @@
 
 use tch::{Kind, Tensor};
 
-use super::{Infill, Spans};
+use super::{Dropout, Infill, Spans, Weights};
 use crate::error::Error;
+use crate::narrow::narrowed;
 
 pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
     let norm = x.f_layer_norm([x.size()[1]], None::<&Tensor>, None::<&Tensor>, 1e-5, true)?;
@@ -29,6 +30,50 @@ pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> R
     let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
     let mixed = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], channels)?;
     Ok(mixed.f_squeeze_dim(0)?.f_transpose(0, 1)?.f_mul(&mask)?)
+}
+
+pub fn norm(x: &Tensor, weights: Weights) -> Result<[Tensor; 2], Error> {
+    let [weight, bias] = [weights.weight, weights.bias].map(|param| narrowed(param, x.kind()));
+    Ok([x.f_layer_norm([x.size()[1]], Some(&weight), Some(&bias), 1e-5, true)?, x.shallow_clone()])
+}
+
+pub fn residual(x: &Tensor, y: &Tensor, dropout: &Dropout) -> Result<Tensor, Error> {
+    Ok(x.f_add(&dropout.apply(y)?)?)
+}
+
+pub fn feed_forward(
+    x: &Tensor,
+    norm: Weights,
+    widen: Weights,
+    narrow: Weights,
+    dropout: &Dropout,
+    spans: &Spans,
+) -> Result<Tensor, Error> {
+    let [normal, x] = self::norm(x, norm)?;
+    let wide = convolution(&normal, widen, spans)?.f_relu()?;
+    residual(&x, &convolution(&wide, narrow, spans)?, dropout)
+}
+
+pub fn conv_norm(
+    x: &Tensor,
+    conv: Weights,
+    norm: Weights,
+    add: bool,
+    dropout: &Dropout,
+    spans: &Spans,
+) -> Result<Tensor, Error> {
+    let [local, _] = self::norm(&convolution(x, conv, spans)?.f_relu()?, norm)?;
+    if add { residual(x, &local, dropout) } else { dropout.apply(&local) }
+}
+
+/// Nobody looks at what comes out of gaps.
+fn convolution(x: &Tensor, weights: Weights, spans: &Spans) -> Result<Tensor, Error> {
+    let half = weights.weight.size()[2] / 2;
+    let mask = spans.owner.f_lt(spans.utterances())?.f_to_kind(x.kind())?.f_unsqueeze(1)?;
+    let [weight, bias] = [weights.weight, weights.bias].map(|param| narrowed(param, x.kind()));
+    let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
+    let made = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], 1)?;
+    Ok(made.f_squeeze_dim(0)?.f_transpose(0, 1)?)
 }
 
 pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], Error> {

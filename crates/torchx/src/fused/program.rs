@@ -11,6 +11,8 @@ use crate::shim::{Launch, Multiply, RawKernel, api};
 
 const PRELUDE: &str = include_str!("prelude.cuh");
 const TENSOR_CORES: &str = include_str!("mma.cuh");
+const ROW: &str = include_str!("row.cuh");
+const DROPOUT: &str = include_str!("dropout.cuh");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Source {
@@ -23,6 +25,9 @@ pub(super) enum Source {
     Attention,
     Linear,
     Infill,
+    Norm { width: i64, taps: i64, rectified: bool },
+    Fold { taps: i64 },
+    Product { taps: i64 },
 }
 
 impl Source {
@@ -31,7 +36,9 @@ impl Source {
 
     fn text(self) -> String {
         let (define, text) = match self {
-            Source::Adaln { width } => (format!("#define WIDTH {width}\n"), include_str!("adaln.cu")),
+            Source::Adaln { width } => {
+                return [&format!("#define WIDTH {width}\n"), PRELUDE, ROW, include_str!("adaln.cu")].concat();
+            }
             Source::GatedAdd => (String::new(), include_str!("gated_add.cu")),
             Source::Depthwise { taps } => (format!("#define TAPS {taps}\n"), include_str!("depthwise.cu")),
             Source::Rotary => (String::new(), include_str!("rotary.cu")),
@@ -42,18 +49,31 @@ impl Source {
             Source::Linear => (String::new(), include_str!("linear.cu")),
             Source::Infill => (String::new(), include_str!("infill.cu")),
             Source::Attention => return [PRELUDE, TENSOR_CORES, include_str!("attention.cu")].concat(),
+            Source::Norm { width, taps, rectified } => {
+                let rectified = if rectified { "#define RECTIFIED\n" } else { "" };
+                let define = format!("#define WIDTH {width}\n#define TAPS {taps}\n{rectified}");
+                return [define.as_str(), PRELUDE, ROW, DROPOUT, include_str!("norm.cu")].concat();
+            }
+            Source::Fold { taps } => {
+                return [&format!("#define TAPS {taps}\n"), PRELUDE, DROPOUT, include_str!("fold.cu")].concat();
+            }
+            Source::Product { taps } => (format!("#define TAPS {taps}\n"), include_str!("product.cu")),
         };
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// The kernel that adds up what the blocks of the backward pass summed; rotary sums nothing, and attention has one that
-    /// goes before its backward pass.
-    fn reduction(self) -> &'static str {
+    /// Forward, backward, and the kernel that adds up what the blocks of the backward pass summed; rotary sums nothing, and
+    /// attention has one that goes before its backward pass.
+    fn kernels(self) -> [&'static str; 3] {
         match self {
-            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => "sum_segments",
-            Source::Depthwise { .. } => "sum_taps",
-            Source::BiasGelu | Source::BiasLeaky { .. } | Source::Linear | Source::Infill => "sum_bias",
-            Source::Attention => "prepare",
+            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => ["forward", "backward", "sum_segments"],
+            Source::Depthwise { .. } => ["forward", "backward", "sum_taps"],
+            Source::BiasGelu | Source::BiasLeaky { .. } | Source::Linear | Source::Infill | Source::Norm { .. } => {
+                ["forward", "backward", "sum_bias"]
+            }
+            Source::Attention => ["forward", "backward", "prepare"],
+            Source::Fold { .. } => ["fold", "unfold", "sum_bias"],
+            Source::Product { .. } => ["lay", "unlay", "rectify"],
         }
     }
 }
@@ -85,8 +105,7 @@ pub(super) fn program(source: Source, kind: Kind, device: Device) -> Result<&'st
         return Ok(program);
     }
     let define = if key.1 { "#define BF16\n" } else { "" };
-    let names = ["forward", "backward", source.reduction()];
-    let [forward, backward, reduce] = compile(&[define, &source.text()].concat(), names, device)?;
+    let [forward, backward, reduce] = compile(&[define, &source.text()].concat(), source.kernels(), device)?;
     let program = Box::leak(Box::new(Program {
         multiply: api()?.multiply,
         launch: api()?.kernel_launch,

@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 use torchx::Error;
-use torchx::fused::{self, Infill, Spans, plain};
+use torchx::fused::{self, Dropout, Infill, Spans, Weights, plain};
 
 /// Of the rotary case.
 const HEAD_DIM: i64 = 64;
@@ -37,7 +37,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 9] {
+pub fn all() -> [Case; 13] {
     [
         Case {
             name: "adaln",
@@ -85,6 +85,61 @@ pub fn all() -> [Case; 9] {
                 let rotary = if way == Way::Fused { fused::rotary } else { plain::rotary };
                 let qkv = inputs[0].f_view([inputs[0].size()[0], 3, -1, HEAD_DIM])?;
                 Ok(rotary(&qkv, &batch.cos, &batch.sin)?.into())
+            },
+        },
+        Case {
+            name: "norm",
+            parts: 2,
+            weights: &[1, 2],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![width], vec![width]],
+            compute: |inputs, _, way| {
+                let norm = if way == Way::Fused { fused::norm } else { plain::norm };
+                Ok(norm(&inputs[0], weights(inputs, 1))?.into())
+            },
+        },
+        Case {
+            name: "residual",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, width]; 2],
+            compute: |inputs, _, way| {
+                let residual = if way == Way::Fused { fused::residual } else { plain::residual };
+                Ok(vec![residual(&inputs[0], &inputs[1], &kept(&inputs[0])?)?])
+            },
+        },
+        Case {
+            name: "feed_forward",
+            parts: 1,
+            weights: &[1, 2, 3, 4, 5, 6],
+            sizes: |rows, width, _| {
+                let [widen, narrow] = [vec![4 * width, width, 3], vec![width, 4 * width, 3]];
+                vec![vec![rows, width], vec![width], vec![width], widen, vec![4 * width], narrow, vec![width]]
+            },
+            compute: |inputs, batch, way| {
+                let feed_forward = if way == Way::Fused { fused::feed_forward } else { plain::feed_forward };
+                let [norm, widen, narrow] = [1, 3, 5].map(|at| weights(inputs, at));
+                let (widen, narrow) = (scaled(widen)?, scaled(narrow)?);
+                let made = feed_forward(&inputs[0], norm, of(&widen), of(&narrow), &kept(&inputs[0])?, &batch.spans)?;
+                Ok(vec![made.f_mul(&batch.mask(&made)?)?])
+            },
+        },
+        Case {
+            name: "conv_norm",
+            parts: 2,
+            weights: &[1, 2, 3, 4],
+            sizes: |rows, width, _| {
+                vec![vec![rows, width], vec![width, width, 5], vec![width], vec![width], vec![width]]
+            },
+            compute: |inputs, batch, way| {
+                let conv_norm = if way == Way::Fused { fused::conv_norm } else { plain::conv_norm };
+                let (conv, dropout) = (scaled(weights(inputs, 1))?, kept(&inputs[0])?);
+                [true, false]
+                    .map(|add| {
+                        let made = conv_norm(&inputs[0], of(&conv), weights(inputs, 3), add, &dropout, &batch.spans)?;
+                        Ok(made.f_mul(&batch.mask(&made)?)?)
+                    })
+                    .into_iter()
+                    .collect()
             },
         },
         Case {
@@ -155,6 +210,34 @@ pub fn all() -> [Case; 9] {
             },
         },
     ]
+}
+
+fn weights(inputs: &[Tensor], at: usize) -> Weights<'_> {
+    Weights { weight: &inputs[at], bias: &inputs[at + 1] }
+}
+
+/// A convolution whose output is about as large as its input, as those of a network are; but its channels are well above
+/// or below zero, for a rectifier's gradient at zero would hang on the last bit.
+fn scaled(conv: Weights) -> Result<[Tensor; 2], Error> {
+    let inputs = conv.weight.f_select(0, 0)?.numel() as f64;
+    let bias = conv.bias.f_add(&conv.bias.f_sign()?.f_mul_scalar(8.0)?)?;
+    Ok([conv.weight.f_mul_scalar(inputs.powf(-0.5))?, bias])
+}
+
+fn of([weight, bias]: &[Tensor; 2]) -> Weights<'_> {
+    Weights { weight, bias }
+}
+
+/// Dropout that drops nothing.
+fn kept(x: &Tensor) -> Result<Dropout, Error> {
+    Dropout::new(0.0, x.device())
+}
+
+impl Batch {
+    /// Nobody says what convolutions leave in gaps.
+    fn mask(&self, like: &Tensor) -> Result<Tensor, Error> {
+        Ok(self.spans.owner.f_lt(self.spans.utterances())?.f_unsqueeze(1)?.f_to_kind(like.kind())?)
+    }
 }
 
 impl Case {

@@ -1,0 +1,153 @@
+// Layer norm with a weight and a bias: residual + dropout(norm(x) * weight + bias), laid out for a convolution of `TAPS`,
+// odd: row r of the output holds the rows r - TAPS / 2 … r + TAPS / 2 side by side, zeros where they are of another
+// utterance or none. One warp for each row, the row in registers; the backward pass computes mean and variance again.
+// `TAPS` is set before this text; so is `RECTIFIED` where x came out of a rectifier, whose gradient is then taken too.
+
+constexpr int WARPS = 8;
+constexpr int HALF = TAPS / 2;
+constexpr int EACH = 2;  // rows of a warp in the backward pass, as in convolution.cpp
+#ifdef RECTIFIED
+constexpr int PARTS = 3;
+#else
+constexpr int PARTS = 2;
+#endif
+
+__device__ void drop(const Dropout& dropout, Row& values, int row) {
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+        if (column_of(v) < WIDTH) dropout(values[v], ((unsigned)row * WIDTH + column_of(v)) / VECTOR);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
+    const Element* __restrict__ x,         // [rows, WIDTH]
+    const Element* __restrict__ residual,  // [rows, WIDTH], or none
+    const float* __restrict__ weight, const float* __restrict__ bias,  // [WIDTH]
+    const int* __restrict__ owner,         // [rows]
+    Element* __restrict__ out,             // [rows, TAPS, WIDTH]
+    int rows, int utterances, const unsigned* seed, int layer, int threshold, float scale)
+{
+    const int row = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (row >= rows) return;
+    float mean;
+    Row values, weights, biases;
+    read(x + (long long)row * WIDTH, values);
+    read_floats(weight, weights);
+    read_floats(bias, biases);
+    normalise(values, mean);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) values[v][i] = values[v][i] * weights[v][i] + biases[v][i];
+    drop(Dropout{seed, layer, threshold, scale}, values, row);
+    if (residual) read_add(residual + (long long)row * WIDTH, values);
+    if (TAPS == 1) {
+        write(out + (long long)row * WIDTH, values);
+        return;
+    }
+    Row nothing;
+    clear(nothing);
+    const int mine = owner_of(owner, row, rows, utterances);
+    for (int tap = 0; tap < TAPS; tap++) {
+        const int seer = row + HALF - tap, seen = row + tap - HALF;
+        if (mine < utterances && owner_of(owner, seer, rows, utterances) == mine)
+            write(out + ((long long)seer * TAPS + tap) * WIDTH, values);
+        if (mine >= utterances || owner_of(owner, seen, rows, utterances) != mine)
+            write(out + ((long long)row * TAPS + tap) * WIDTH, nothing);
+    }
+}
+
+// The gradient of a row, from all the places that it was laid to.
+__device__ void read_gradient(const Element* grad, const int* owner, int row, int rows, int utterances, Row& values) {
+    if (TAPS == 1) return read(grad + (long long)row * WIDTH, values);
+    clear(values);
+    const int mine = owner_of(owner, row, rows, utterances);
+    if (mine >= utterances) return;
+#pragma unroll
+    for (int tap = 0; tap < TAPS; tap++) {
+        const int seer = row + HALF - tap;
+        if (owner_of(owner, seer, rows, utterances) == mine)
+            read_add(grad + ((long long)seer * TAPS + tap) * WIDTH, values);
+    }
+}
+
+// With n = norm(x) and h = grad * weight: inverse * (h - mean(h) - n * mean(h * n)).
+extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
+    const Element* __restrict__ x, const float* __restrict__ weight,
+    const Element* __restrict__ grad,      // [rows, TAPS, WIDTH]
+    const Element* __restrict__ passed,    // [rows, WIDTH]: what else x gets, or none
+    const int* __restrict__ owner,
+    Element* __restrict__ grad_x,          // [rows, WIDTH]
+    float* __restrict__ partial,           // [blocks, PARTS, WIDTH]: of weight, of bias, and of grad_x where RECTIFIED
+    int rows, int utterances, const unsigned* seed, int layer, int threshold, float scale)
+{
+    __shared__ float shares[WARPS][WIDTH];
+    const int warp = threadIdx.x / 32;
+    const Dropout dropout = {seed, layer, threshold, scale};
+    Row weights, sums[PARTS];
+    read_floats(weight, weights);
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) clear(sums[part]);
+#pragma unroll
+    for (int each = 0; each < EACH; each++) {
+        const int row = (blockIdx.x * EACH + each) * WARPS + warp;
+        if (row >= rows) break;
+        const long long at = (long long)row * WIDTH;
+        Row n, h, more;
+        read(x + at, n);
+        read_gradient(grad, owner, row, rows, utterances, h);
+        if (passed) {
+            read(passed + at, more);
+        } else {
+            clear(more);
+        }
+#ifdef RECTIFIED
+        unsigned positive = 0;  // a bit for each element
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) positive |= (n[v][i] > 0.0f ? 1u : 0u) << (v * VECTOR + i);
+#endif
+        float mean;
+        const float inverse = normalise(n, mean);
+        drop(dropout, h, row);
+        float sum = 0.0f, dot = 0.0f;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) {
+                sums[0][v][i] += h[v][i] * n[v][i];
+                sums[1][v][i] += h[v][i];
+                h[v][i] *= weights[v][i];
+                sum += h[v][i];
+                dot += h[v][i] * n[v][i];
+            }
+        sum = warp_sum(sum) / WIDTH;
+        dot = warp_sum(dot) / WIDTH;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) {
+                h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot) + more[v][i];
+#ifdef RECTIFIED
+                if (!(positive >> (v * VECTOR + i) & 1u)) h[v][i] = 0.0f;
+                sums[2][v][i] += h[v][i];
+#endif
+            }
+        write(grad_x + at, h);
+    }
+#pragma unroll
+    for (int part = 0; part < PARTS; part++) {
+        __syncthreads();
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                if (column_of(v) < WIDTH) shares[warp][column_of(v) + i] = sums[part][v][i];
+        __syncthreads();
+        for (int column = threadIdx.x; column < WIDTH; column += 32 * WARPS) {
+            float sum = 0.0f;
+            for (int i = 0; i < WARPS; i++) sum += shares[i][column];
+            partial[((long long)blockIdx.x * PARTS + part) * WIDTH + column] = sum;
+        }
+    }
+}
