@@ -241,7 +241,7 @@ fn count_of(count: i64) -> Arg<'static> {
 }
 
 fn fits(tensor: &Tensor, param: &Tensor, kind: Kind) -> bool {
-    let placed = tensor.is_contiguous() && tensor.data_ptr() as usize % 16 == 0;
+    let placed = tensor.is_contiguous() && (tensor.data_ptr() as usize).is_multiple_of(16);
     placed && tensor.size() == param.size() && tensor.device() == param.device() && tensor.kind() == kind
 }
 
