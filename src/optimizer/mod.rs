@@ -5,7 +5,8 @@ use host::config::Training;
 use std::collections::HashMap;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use torchx::{AdamW, named_parameters};
+use torchx::fused::{Tally, Update};
+use torchx::{AdamW, Copies, named_parameters};
 
 /// Parameters of one network with their optimizer.
 pub struct ParameterGroup {
@@ -16,6 +17,8 @@ pub struct ParameterGroup {
     /// In the order of `named_parameters`.
     parameters: Vec<Tensor>,
     average: Option<Ema>,
+    /// Narrow copies that stay from step to step, where the run has asked for them.
+    copies: Option<Copies>,
     clip_norm: f64,
 }
 
@@ -45,7 +48,8 @@ impl ParameterGroup {
         let zeros = || tch::no_grad(|| parameters.iter().map(Tensor::zeros_like).collect());
         let wanted = averaged && config.ema_decay > 0.0;
         let average = wanted.then(|| Ema { decay: config.ema_decay, sums: zeros() });
-        Ok(ParameterGroup { name, store, optimizer, parameters, average, clip_norm: config.gradient_clip_norm })
+        let clip_norm = config.gradient_clip_norm;
+        Ok(ParameterGroup { name, store, optimizer, parameters, average, copies: None, clip_norm })
     }
 
     pub fn len(&self) -> usize {
@@ -79,17 +83,37 @@ impl ParameterGroup {
         self.parameters.iter().chain(moments).chain([self.optimizer.steps()]).chain(averages)
     }
 
-    /// Unscale, clip, update, average. Returns the norm of the gradients, and 1 where they were not finite and the
-    /// update was left out; both 0-d, on the device.
-    pub fn update(&mut self, scale: &LossScale) -> Result<(Tensor, Tensor), torchx::Error> {
+    /// Unscale, clip, update, average, all of it on the device; the tally says how it went.
+    pub fn update(&mut self, scale: &LossScale, tally: Tally) -> Result<(), torchx::Error> {
         scale.undo(&self.parameters)?;
-        let norm = torchx::clip_grad_norm(&self.parameters, self.clip_norm)?;
-        let bad = norm.isfinite().logical_not().to_kind(Kind::Float);
-        self.optimizer.step(Some(&bad))?;
-        if let Some(average) = &self.average {
-            torchx::lerp(&average.sums, &self.parameters, 1.0 - average.decay)?;
+        self.optimizer.update(&Update {
+            max_norm: self.clip_norm,
+            averages: self.average.as_ref().map(|average| (&average.sums[..], 1.0 - average.decay)),
+            copies: self.copies.as_ref().map_or(&[], Copies::tensors),
+            tally,
+        })
+    }
+
+    /// Narrow copies for the next step, as the parameters are now. Not part of a graph: call it before each step.
+    pub fn refresh_copies(&mut self, kind: Kind) -> Result<(), torchx::Error> {
+        match &mut self.copies {
+            Some(copies) => copies.refresh(),
+            none => {
+                *none = Some(Copies::new(&self.parameters, kind)?);
+                Ok(())
+            }
         }
-        Ok((norm, bad))
+    }
+
+    /// What `refresh_copies` has made.
+    pub fn copies(&self) -> Option<&Copies> {
+        self.copies.as_ref()
+    }
+
+    /// The next backward pass hands its gradients over instead of adding to these.
+    pub fn drop_gradients(&self) -> Result<(), torchx::Error> {
+        self.optimizer.drop_grad()?;
+        self.copies.as_ref().map_or(Ok(()), Copies::drop_grad)
     }
 
     /// Sum of the weights of all values in the average after so many steps; absent when there is no average.
@@ -211,7 +235,9 @@ mod tests {
         for (number, value) in [9.0, 9.0, 9.0, 9.0, 1.0, 2.0, 4.0].into_iter().enumerate() {
             let _ = tch::no_grad(|| weight.fill_(value));
             group.begin(number as u64).unwrap();
-            let _ = group.update(&LossScale::new(Kind::Float, Device::Cpu)).unwrap();
+            let [norm, spoiled, skipped] = [(); 3].map(|()| Tensor::zeros([1], tch::kind::FLOAT_CPU));
+            let tally = Tally { norm: &norm, spoiled: &spoiled, skipped: &skipped, is_first: true };
+            group.update(&LossScale::new(Kind::Float, Device::Cpu), tally).unwrap();
         }
         // It started again at 1, at 2 and at 4.
         let mean = (0.125 * 1.0 + 0.25 * 2.0 + 0.5 * 4.0) / 0.875;

@@ -15,7 +15,8 @@ use host::rng::Rng;
 use host::simulate::{Hook, Moment};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
-use torchx::{Graph, Narrowed, Pool};
+use torchx::fused::Tally;
+use torchx::{Copies, Graph, Narrowed, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
 const WARMUP_STEPS: u64 = 3;
@@ -138,6 +139,12 @@ impl<L: Learner> Step<L> {
         self.accumulate > 1 || (apart && !matches!(self.graphs, Graphs::Off))
     }
 
+    /// Whether narrow copies of the weights stay from step to step and keep gradients of their own, which the update reads
+    /// as they are. Several batches or ranks add theirs up in f32 instead, and f16 takes its loss scale off in f32.
+    fn keeps_copies(&self) -> bool {
+        self.kind == Kind::BFloat16 && self.exchange.is_none() && !self.keeps_gradients()
+    }
+
     fn exchange_gradients(&mut self) -> Result<(), torchx::Error> {
         let keeps = self.keeps_gradients();
         let Some(exchange) = &mut self.exchange else { return Ok(()) };
@@ -174,6 +181,10 @@ impl<L: Learner> Step<L> {
         for group in &mut self.groups {
             group.begin(number)?;
             group.set_rate(learning_rate)?;
+        }
+        if self.keeps_copies() {
+            let kind = self.kind;
+            self.groups.iter_mut().try_for_each(|group| group.refresh_copies(kind))?;
         }
         if !self.device.is_cuda() {
             self.clock.get_or_insert_with(ThreadClock::open);
@@ -235,10 +246,18 @@ impl<L: Learner> Step<L> {
     }
 
     fn forward_backward(&self) -> Result<(), torchx::Error> {
-        let share = 1.0 / self.batches() as f64;
         let batch = self.input.as_ref().expect("a batch was delivered");
-        let _copies = Narrowed::new(self.groups.iter().flat_map(ParameterGroup::parameters), self.kind)?;
-        let losses = self.learner.backward(batch, &(self.scale.value() * share)) * share;
+        let _copies = match self.keeps_copies() {
+            true => Copies::lend(self.groups.iter().filter_map(ParameterGroup::copies)),
+            false => Narrowed::new(self.groups.iter().flat_map(ParameterGroup::parameters), self.kind)?,
+        };
+        let losses = match self.batches() {
+            1 => self.learner.backward(batch, self.scale.value()),
+            batches => {
+                let share = 1.0 / batches as f64;
+                self.learner.backward(batch, &(self.scale.value() * share)) * share
+            }
+        };
         let _ = self.figures.sums.narrow(0, 0, losses.size()[0]).g_add_(&losses);
         Ok(())
     }
@@ -248,20 +267,16 @@ impl<L: Learner> Step<L> {
             self.exchange_gradients()?;
         }
         let keeps = self.keeps_gradients();
-        let first_norm = self.learner.loss_names().len() as i64;
-        let mut spoiled = Tensor::zeros([], (Kind::Float, self.device));
+        let Figures { sums, losses, spoiled, skipped, .. } = &self.figures;
         for (index, group) in self.groups.iter_mut().enumerate() {
-            let (norm, bad) = group.update(&self.scale)?;
+            let norm = sums.narrow(0, losses + index as i64, 1);
+            group.update(&self.scale, Tally { norm: &norm, spoiled, skipped, is_first: index == 0 })?;
             match keeps {
-                false => group.optimizer.drop_grad()?,
+                false => group.drop_gradients()?,
                 true => group.optimizer.zero_grad()?,
             }
-            spoiled = spoiled.maximum(&bad);
-            let finite = norm.nan_to_num(0.0, 0.0, 0.0);
-            let _ = self.figures.sums.narrow(0, first_norm + index as i64, 1).g_add_(&finite);
         }
-        self.scale.adapt(&spoiled);
-        let _ = self.figures.skipped.g_add_(&spoiled);
+        self.scale.adapt(&spoiled.view([] as [i64; 0]));
         Ok(())
     }
 
@@ -312,6 +327,8 @@ struct Figures {
     losses: i64,
     /// Steps whose gradients were not finite; AdamW leaves these out.
     skipped: Tensor,
+    /// 1 where those of the last step were not.
+    spoiled: Tensor,
     steps: u64,
     pending: std::collections::VecDeque<Pending>,
 }
@@ -343,6 +360,7 @@ impl Figures {
             sums: Tensor::f_zeros([(losses + groups + 1) as i64], (Kind::Float, device))?,
             losses: losses as i64,
             skipped: Tensor::f_zeros([1], (Kind::Float, device))?,
+            spoiled: Tensor::f_zeros([1], (Kind::Float, device))?,
             steps: 0,
             pending: Default::default(),
         })

@@ -172,13 +172,26 @@ fn weights_that_are_cast_together_learn_the_same() {
         (losses, gradients)
     };
     let (losses, by_layer) = learn();
-    let _copies = torchx::Narrowed::new(&parameters, Kind::BFloat16).unwrap();
+    let same = |other_losses: &Tensor, others: &[Tensor]| {
+        assert!(losses.allclose(other_losses, 1e-3, 1e-3, false), "{losses} {other_losses}");
+        for (alone, together) in by_layer.iter().zip(others) {
+            let error = (alone - together).norm().double_value(&[]) / alone.norm().double_value(&[]).max(1e-6);
+            assert!(error < 2e-2, "gradients of {:?} differ by {error:.1e} of their size", alone.size());
+        }
+    };
+    let copies = torchx::Narrowed::new(&parameters, Kind::BFloat16).unwrap();
     let (same_losses, together) = learn();
-    assert!(losses.allclose(&same_losses, 1e-3, 1e-3, false), "{losses} {same_losses}");
-    for (alone, together) in by_layer.iter().zip(&together) {
-        let error = (alone - together).norm().double_value(&[]) / alone.norm().double_value(&[]).max(1e-6);
-        assert!(error < 2e-2, "gradients of {:?} differ by {error:.1e} of their size", alone.size());
-    }
+    drop(copies);
+    same(&same_losses, &together);
+    // And where the copies stay, with gradients of their own.
+    let copies = torchx::Copies::new(&parameters, Kind::BFloat16).unwrap();
+    let lent = torchx::Copies::lend([&copies]);
+    let (same_losses, wide) = learn();
+    drop(lent);
+    let whole = |(wide, copy): (&Tensor, &Tensor)| if copy.grad().defined() { wide + copy.grad() } else { wide.copy() };
+    let gradients: Vec<Tensor> = wide.iter().zip(copies.tensors()).map(whole).collect();
+    same(&same_losses, &gradients);
+    assert!(copies.tensors().iter().filter(|copy| copy.grad().defined()).count() > parameters.len() / 2);
 }
 
 #[test]

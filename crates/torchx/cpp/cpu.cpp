@@ -34,6 +34,25 @@ std::vector<Tensor> list(const Tensor* const* tensors, size_t count) {
   return values;
 }
 
+// These gradients in a wider kind; those that are not there stay so.
+std::vector<Tensor> widen(const std::vector<Tensor>& grads, at::ScalarType kind) {
+  std::vector<Tensor> wide(grads.size()), from, to;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    auto& grad = grads[i];
+    if (!grad.defined()) continue;
+    // In one piece, like the parameter: LibTorch then keeps it as the gradient without a copy.
+    wide[i] = at::empty(grad.sizes(), grad.options().dtype(kind));
+    if (grad.is_contiguous()) {
+      from.push_back(grad);
+      to.push_back(wide[i]);
+    } else {  // one odd layout among them would send all through single copies
+      wide[i].copy_(grad);
+    }
+  }
+  if (!to.empty()) at::_foreach_copy_(to, from);
+  return wide;
+}
+
 // One node for all parameters: one launch forward and one backward for many tensors, instead of two for each.
 struct Narrow : torch::autograd::Function<Narrow> {
   static std::vector<Tensor> forward(torch::autograd::AutogradContext* context, at::TensorList params,
@@ -47,21 +66,8 @@ struct Narrow : torch::autograd::Function<Narrow> {
   }
 
   static std::vector<Tensor> backward(torch::autograd::AutogradContext* context, std::vector<Tensor> grads) {
-    auto kind = context->saved_data["kind"].toScalarType();
-    std::vector<Tensor> wide(grads.size() + 1), from, to;  // and none for `kind`
-    for (size_t i = 0; i < grads.size(); ++i) {
-      auto& grad = grads[i];
-      if (!grad.defined()) continue;
-      // In one piece, like the parameter: LibTorch then keeps it as the gradient without a copy.
-      wide[i] = at::empty(grad.sizes(), grad.options().dtype(kind));
-      if (grad.is_contiguous()) {
-        from.push_back(grad);
-        to.push_back(wide[i]);
-      } else {  // one odd layout among them would send all through single copies
-        wide[i].copy_(grad);
-      }
-    }
-    if (!to.empty()) at::_foreach_copy_(to, from);
+    auto wide = widen(grads, context->saved_data["kind"].toScalarType());
+    wide.emplace_back();  // none for `kind`
     return wide;
   }
 };
@@ -110,6 +116,39 @@ char* torchx_narrow(const Tensor* const* params, size_t count, const Tensor* lik
     auto made = Narrow::apply(at::TensorList(all), like->scalar_type());
     for (size_t i = 0; i < count; ++i) copies[i] = new Tensor(std::move(made[i]));
   });
+}
+
+// Writes the parameters' values to copies that stay.
+char* torchx_refresh(const Tensor* const* copies, const Tensor* const* params, size_t count) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    if (count) at::_foreach_copy_(list(copies, count), list(params, count));
+  });
+}
+
+// The gradients of the copies become their parameters', or are added to what those have.
+char* torchx_adopt_grad(const Tensor* const* params, const Tensor* const* copies, size_t count) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    std::vector<Tensor> grads;
+    for (size_t i = 0; i < count; ++i) grads.push_back(copies[i]->grad());
+    if (!count) return;
+    auto wide = widen(grads, params[0]->scalar_type());
+    for (size_t i = 0; i < count; ++i) {
+      if (!wide[i].defined()) continue;
+      auto& grad = params[i]->mutable_grad();
+      if (grad.defined()) grad.add_(wide[i]);
+      else grad = wide[i];
+      copies[i]->mutable_grad().reset();
+    }
+  });
+}
+
+// Grows with every change in place that LibTorch makes to one of them.
+int64_t torchx_versions(const Tensor* const* tensors, size_t count) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += tensors[i]->_version();
+  return sum;
 }
 
 char* torchx_scale_grad(const Tensor* const* params, size_t count, const Tensor* factor) {

@@ -1,11 +1,14 @@
 //! AdamW (Loshchilov & Hutter, arXiv 1711.05101) as one fused kernel per group, on the CPU and on CUDA.
 //!
+//! [`AdamW::update`] has clipping, a moving average and narrow copies in it.
+//!
 //! Step count and learning rate live on the device, so a captured step stays right when either changes.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Error;
 use crate::ffi::{check, raw, raws, torchx_adamw, torchx_drop_grad, torchx_zero_grad};
+use crate::fused::update::Passes;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
@@ -30,18 +33,20 @@ pub struct Moments {
     pub exp_avg_sq: Tensor,
 }
 
-struct Slot {
-    param: Tensor,
-    decay: bool,
-    moments: Moments,
+pub(crate) struct Slot {
+    pub param: Tensor,
+    pub decay: bool,
+    pub moments: Moments,
 }
 
 pub struct AdamW {
-    slots: Vec<Slot>,
-    options: Options,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) options: Options,
     /// 0-d, f32, on the parameters' device; one for all parameters.
     step: Tensor,
-    lr: Tensor,
+    pub(crate) lr: Tensor,
+    /// Made by the first update that is one pass.
+    pub(crate) passes: Option<Passes>,
 }
 
 impl AdamW {
@@ -55,15 +60,15 @@ impl AdamW {
         }
         let step = Tensor::f_zeros([], (Kind::Float, device))?;
         let lr = Tensor::f_full([], options.lr, (Kind::Float, device))?;
-        Ok(AdamW { slots, options, step, lr })
+        Ok(AdamW { slots, options, step, lr, passes: None })
     }
 
     /// Updates every parameter that has a gradient. `found_inf` (f32, 0-d, on the device) skips the whole step, count
     /// and all, where it is 1; the host does not wait to learn which.
     pub fn step(&mut self, found_inf: Option<&Tensor>) -> Result<(), Error> {
         let _ = self.step.f_add_scalar_(1)?;
-        self.update(true, self.options.weight_decay, found_inf)?;
-        self.update(false, 0.0, found_inf)?;
+        self.step_those(true, self.options.weight_decay, found_inf)?;
+        self.step_those(false, 0.0, found_inf)?;
         if let Some(found_inf) = found_inf {
             let _ = self.step.f_sub_(found_inf)?;
         }
@@ -97,7 +102,7 @@ impl AdamW {
         &self.step
     }
 
-    fn params(&self) -> impl Iterator<Item = &Tensor> {
+    pub(crate) fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.slots.iter().map(|slot| &slot.param)
     }
 
@@ -127,7 +132,7 @@ impl AdamW {
         Ok(())
     }
 
-    fn update(&self, decay: bool, weight_decay: f64, found_inf: Option<&Tensor>) -> Result<(), Error> {
+    fn step_those(&self, decay: bool, weight_decay: f64, found_inf: Option<&Tensor>) -> Result<(), Error> {
         let group: Vec<&Slot> = self.slots.iter().filter(|slot| slot.decay == decay).collect();
         let params = raws(group.iter().map(|slot| &slot.param));
         let exp_avgs = raws(group.iter().map(|slot| &slot.moments.exp_avg));

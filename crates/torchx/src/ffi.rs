@@ -222,6 +222,17 @@ unsafe extern "C" {
         dropout: RawDropout,
         output: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_refresh(
+        copies: *const *const RawTensor,
+        params: *const *const RawTensor,
+        count: usize,
+    ) -> Message;
+    pub(crate) fn torchx_adopt_grad(
+        params: *const *const RawTensor,
+        copies: *const *const RawTensor,
+        count: usize,
+    ) -> Message;
+    pub(crate) fn torchx_versions(tensors: *const *const RawTensor, count: usize) -> i64;
 }
 
 /// Mirror of the C++ struct `Spans`.

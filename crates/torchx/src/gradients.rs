@@ -6,10 +6,11 @@ use tch::Tensor;
 use crate::error::Error;
 use crate::ffi::{check, raw, raws, torchx_backward, torchx_gather_grad, torchx_grad_len, torchx_scatter_grad};
 
-/// Adds the gradients of `loss` to those of these parameters, and computes no others. `keep_graph`: another loss of the
-/// same graph follows.
+/// Adds the gradients of `loss` to those of these parameters, and of their narrow copies where those keep their own, and
+/// computes no others. `keep_graph`: another loss of the same graph follows.
 pub fn backward(loss: &Tensor, params: &[Tensor], keep_graph: bool) -> Result<(), Error> {
-    let params = raws(params);
+    let copies = crate::narrow::learning_copies(params);
+    let params = raws(params.iter().chain(&copies));
     // SAFETY: live tensors and their count.
     check(unsafe { torchx_backward(raw(loss), params.as_ptr(), params.len(), keep_graph) })
 }

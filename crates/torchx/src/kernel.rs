@@ -24,14 +24,22 @@ pub enum Arg<'a> {
     I32(i32),
     I64(i64),
     F32(f32),
+    F64(f64),
+    /// A struct of as many words, by value.
+    Words(&'a [u64]),
 }
 
 impl Kernel {
     /// Compiles CUDA C++ that needs no headers; `name` is an `extern "C" __global__` function in it. Takes tens of
     /// milliseconds. When the source does not compile, the error holds the compiler's log.
     pub fn compile(source: &str, name: &str, device: Device) -> Result<Kernel, Error> {
-        let [kernel] = compile(source, [name], device)?;
-        Ok(Kernel { kernel, device })
+        let [kernel] = Kernel::compile_all(source, [name], device)?;
+        Ok(kernel)
+    }
+
+    /// Several functions of one source, which is compiled once.
+    pub fn compile_all<const N: usize>(source: &str, names: [&str; N], device: Device) -> Result<[Kernel; N], Error> {
+        Ok(compile(source, names, device)?.map(|kernel| Kernel { kernel, device }))
     }
 
     /// Queues the kernel on the device's current stream, so it can be part of a graph.
@@ -40,7 +48,11 @@ impl Kernel {
     /// the source: CUDA cannot check them, and a kernel that writes out of bounds spoils other tensors on the device.
     pub fn launch(&self, grid: [u32; 3], block: [u32; 3], shared_bytes: u32, args: &[Arg]) -> Result<(), Error> {
         let slots = args.iter().map(|arg| self.slot(arg)).collect::<Result<Vec<u64>, Error>>()?;
-        let pointers: Vec<*const c_void> = slots.iter().map(|slot| std::ptr::from_ref(slot).cast()).collect();
+        let place = |(arg, slot): (&Arg, &u64)| match arg {
+            Arg::Words(words) => words.as_ptr().cast(),
+            _ => std::ptr::from_ref(slot).cast(),
+        };
+        let pointers: Vec<*const c_void> = args.iter().zip(&slots).map(place).collect();
         // SAFETY: a live kernel, three numbers each, and one pointer per argument to a value that outlives the call:
         // CUDA copies them.
         check(unsafe {
@@ -62,6 +74,8 @@ impl Kernel {
             Arg::I32(value) => u64::from(value.cast_unsigned()),
             Arg::I64(value) => value.cast_unsigned(),
             Arg::F32(value) => u64::from(value.to_bits()),
+            Arg::F64(value) => value.to_bits(),
+            Arg::Words(_) => 0, // which lie elsewhere
         })
     }
 }

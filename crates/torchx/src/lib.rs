@@ -40,6 +40,6 @@ pub use graph::{Graph, Pool};
 pub use host::{HostBytes, keep_freed_memory};
 pub use kernel::{Arg, Kernel};
 pub use named::named_parameters;
-pub use narrow::{Narrowed, narrowed, product, with_products};
+pub use narrow::{Copies, Narrowed, narrowed, product, with_products};
 pub use panic::{exception, exit_now};
 pub use stream::{Event, Stream, StreamGuard};

@@ -8,7 +8,9 @@ use std::marker::PhantomData;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Error;
-use crate::ffi::{check, raw, raws, torchx_narrow};
+use crate::ffi::{
+    check, raw, raws, torchx_adopt_grad, torchx_drop_grad, torchx_narrow, torchx_refresh, torchx_versions,
+};
 
 thread_local! {
     /// Weights of products in the network that is being built, while somebody asks for them.
@@ -32,12 +34,16 @@ impl Narrowed {
         check(unsafe { torchx_narrow(pointers.as_ptr(), params.len(), raw(&like), copies.as_mut_ptr()) })?;
         // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
         let copies = copies.into_iter().map(|copy| unsafe { Tensor::from_ptr(copy.cast()) });
-        let known = params.iter().map(|param| param.data_ptr() as usize).zip(copies).collect();
+        Ok(Narrowed::lend(params.iter().copied().zip(copies)))
+    }
+
+    fn lend<'a>(pairs: impl Iterator<Item = (&'a Tensor, Tensor)>) -> Self {
+        let known = pairs.map(|(param, copy)| (param.data_ptr() as usize, copy)).collect();
         COPIES.with_borrow_mut(|copies| {
             assert!(copies.is_empty(), "one set of narrow copies at a time");
             *copies = known;
         });
-        Ok(Narrowed(PhantomData))
+        Narrowed(PhantomData)
     }
 }
 
@@ -45,6 +51,89 @@ impl Drop for Narrowed {
     fn drop(&mut self) {
         COPIES.take();
     }
+}
+
+/// Narrow copies that stay, each a leaf with a gradient of its own, in its own kind: nothing is cast at the start of a step
+/// and nothing widened at its end, where the update writes both. What else changes a parameter goes through LibTorch,
+/// which counts: [`Copies::refresh`] sees it.
+pub struct Copies {
+    params: Vec<Tensor>,
+    copies: Vec<Tensor>,
+    /// The parameters' versions that the copies are of.
+    versions: i64,
+}
+
+impl Copies {
+    /// Of parameters of one kind, on one device.
+    pub fn new(params: &[Tensor], kind: Kind) -> Result<Self, Error> {
+        let empty = |param: &Tensor| {
+            let copy = tch::no_grad(|| Tensor::f_empty(param.size(), (kind, param.device())))?;
+            Ok(copy.set_requires_grad(true))
+        };
+        let copies = params.iter().map(empty).collect::<Result<Vec<Tensor>, Error>>()?;
+        let mut made = Copies { params: params.iter().map(Tensor::shallow_clone).collect(), copies, versions: -1 };
+        made.refresh()?;
+        Ok(made)
+    }
+
+    /// In the order of the parameters.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.copies
+    }
+
+    /// Copies the parameters again if anything but [`crate::AdamW::update`] has changed them: a checkpoint, an average put
+    /// in their place. Call it before every step, outside of a graph.
+    pub fn refresh(&mut self) -> Result<(), Error> {
+        let params = raws(&self.params);
+        // SAFETY: live tensors and their count.
+        let versions = unsafe { torchx_versions(params.as_ptr(), params.len()) };
+        if versions != self.versions {
+            copy_values(&self.params, &self.copies)?;
+            self.versions = versions;
+        }
+        Ok(())
+    }
+
+    /// The copies' own gradients are given up, as in [`crate::AdamW::drop_grad`].
+    pub fn drop_grad(&self) -> Result<(), Error> {
+        let copies = raws(&self.copies);
+        // SAFETY: live tensors and their count.
+        check(unsafe { torchx_drop_grad(copies.as_ptr(), copies.len()) })
+    }
+
+    /// The layers of this thread find the copies of all these sets until it is dropped.
+    pub fn lend<'a>(sets: impl IntoIterator<Item = &'a Copies>) -> Narrowed {
+        let pairs = |set: &'a Copies| set.params.iter().zip(set.copies.iter().map(Tensor::shallow_clone));
+        Narrowed::lend(sets.into_iter().flat_map(pairs))
+    }
+}
+
+/// Writes parameters to their copies.
+pub(crate) fn copy_values<'a>(params: impl IntoIterator<Item = &'a Tensor>, copies: &[Tensor]) -> Result<(), Error> {
+    let (params, copies) = (raws(params), raws(copies));
+    assert!(params.len() >= copies.len(), "parameters and their copies");
+    // SAFETY: two lists of live tensors, the first no shorter than the count.
+    check(unsafe { torchx_refresh(copies.as_ptr(), params.as_ptr(), copies.len()) })
+}
+
+/// The gradients of copies become their parameters', or are added to what those have.
+pub(crate) fn adopt_gradients<'a>(
+    params: impl IntoIterator<Item = &'a Tensor>,
+    copies: &[Tensor],
+) -> Result<(), Error> {
+    let (params, copies) = (raws(params), raws(copies));
+    assert!(params.len() >= copies.len(), "parameters and their copies");
+    // SAFETY: two lists of live tensors, the first no shorter than the count.
+    check(unsafe { torchx_adopt_grad(params.as_ptr(), copies.as_ptr(), copies.len()) })
+}
+
+/// Copies of these parameters that keep gradients of their own.
+pub(crate) fn learning_copies(params: &[Tensor]) -> Vec<Tensor> {
+    COPIES.with_borrow(|copies| {
+        let of = |param: &Tensor| copies.get(&(param.data_ptr() as usize));
+        let learns = |copy: &&Tensor| copy.is_leaf() && copy.requires_grad();
+        params.iter().filter_map(of).filter(learns).map(Tensor::shallow_clone).collect()
+    })
 }
 
 /// The parameter in this kind: its copy where there is one, else a cast of its own. A parameter that is held, because it

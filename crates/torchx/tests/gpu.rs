@@ -9,9 +9,11 @@ use tch::{Device, Kind, Tensor};
 use torchx::activity::{self, Activity};
 use torchx::adamw::{AdamW, Moments, Options};
 use torchx::collectives::Nccl;
+use torchx::fused::{Tally, Update};
 use torchx::stream::{copy_async, empty_pinned, pin, record_stream};
 use torchx::{
-    Arg, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, gradients, memory, varlen_attention,
+    Arg, Copies, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, gradients, memory, narrowed,
+    varlen_attention,
 };
 
 const GPU: Device = Device::Cuda(0);
@@ -323,6 +325,187 @@ fn adamw_and_clipping_equal_the_cpu() {
         }
     }
     assert_eq!(optimizers[1].steps().double_value(&[]), 11.0);
+}
+
+/// Parameters under a whole update, whose gradients are what they are given.
+struct Group {
+    params: Vec<Tensor>,
+    copies: Option<Copies>,
+    averages: Vec<Tensor>,
+    given: Vec<Tensor>,
+    optimizer: AdamW,
+    norm: Tensor,
+    spoiled: Tensor,
+    skipped: Tensor,
+}
+
+impl Group {
+    /// `kind`: bf16 for narrow copies that stay.
+    fn new(device: Device, kind: Kind) -> Group {
+        tch::manual_seed(7);
+        let shapes: [&[i64]; 8] = [&[1], &[3], &[2047], &[2048], &[64, 33], &[5, 3, 7], &[700, 901], &[4099]];
+        // More than one launch has room for the addresses of.
+        let shapes = shapes.into_iter().chain(std::iter::repeat_n(&[2][..], 450));
+        let host = shapes.map(|shape| Tensor::randn(shape, (Kind::Float, Device::Cpu)));
+        let params: Vec<Tensor> = host.map(|p| p.to_device(device).set_requires_grad(true)).collect();
+        let zeros = || params.iter().map(|p| p.detach().zeros_like()).collect();
+        let options = Options { lr: 0.01, weight_decay: 0.1, ..Options::default() };
+        let number = || Tensor::zeros([1], (Kind::Float, device));
+        Group {
+            copies: (kind != Kind::Float).then(|| Copies::new(&params, kind).unwrap()),
+            averages: zeros(),
+            given: zeros(),
+            optimizer: AdamW::new(params.iter().map(|p| (p.shallow_clone(), p.dim() > 1)), options).unwrap(),
+            norm: number(),
+            spoiled: number(),
+            skipped: number(),
+            params,
+        }
+    }
+
+    /// What the next step learns from, the same on all devices; not finite in the 20th round.
+    fn begin(&mut self, round: i64) {
+        tch::manual_seed(round);
+        for given in &mut self.given {
+            let drawn = Tensor::randn(given.size(), (Kind::Float, Device::Cpu)) * 10f64.powi(round as i32 % 5 - 4);
+            given.copy_(&drawn.to_kind(Kind::BFloat16));
+        }
+        if round == 20 {
+            let _ = self.given[6].view(-1).narrow(0, 77_777, 1).fill_(f64::INFINITY);
+        }
+        self.optimizer.set_lr(0.01 / (1.0 + 0.1 * round as f64)).unwrap();
+        self.copies.iter_mut().for_each(|copies| copies.refresh().unwrap());
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        let lent = self.copies.as_ref().map(|copies| Copies::lend([copies]));
+        for (index, (p, given)) in self.params.iter().zip(&self.given).enumerate().filter(|(index, _)| *index != 3) {
+            // Some as they are, the others narrow; the fourth learns nothing.
+            let kind = if self.copies.is_some() && index % 3 != 0 { Kind::BFloat16 } else { Kind::Float };
+            (narrowed(p, kind) * given.to_kind(kind)).sum(Kind::Float).backward();
+        }
+        drop(lent);
+        self.optimizer.update(&Update {
+            max_norm: 2.0,
+            averages: Some((&self.averages, 0.01)),
+            copies: self.copies.as_ref().map_or(&[], Copies::tensors),
+            tally: Tally { norm: &self.norm, spoiled: &self.spoiled, skipped: &self.skipped, is_first: true },
+        })?;
+        self.optimizer.drop_grad()?;
+        self.copies.as_ref().map_or(Ok(()), Copies::drop_grad)
+    }
+
+    fn state(&self) -> Vec<&Tensor> {
+        let moments = self.optimizer.moments().flat_map(|m| [&m.exp_avg, &m.exp_avg_sq]);
+        let copies = self.copies.iter().flat_map(Copies::tensors);
+        let numbers = [self.optimizer.steps(), &self.norm, &self.spoiled, &self.skipped];
+        self.params.iter().chain(&self.averages).chain(moments).chain(numbers).chain(copies).collect()
+    }
+
+    fn assert_equal(&self, other: &Group, when: &str) {
+        for (index, (ours, theirs)) in self.state().into_iter().zip(other.state()).enumerate() {
+            assert!(ours.equal(theirs), "{when}: tensor {index} of {:?}", ours.size());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_whole_update_equals_the_cpu() {
+    need_gpu!();
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let [mut host, mut gpu, mut again] = [Device::Cpu, GPU, GPU].map(|device| Group::new(device, kind));
+        for round in 0..50 {
+            for group in [&mut host, &mut gpu, &mut again] {
+                group.begin(round);
+                group.step().unwrap();
+            }
+            gpu.assert_equal(&again, &format!("two runs, {kind:?}, round {round}"));
+            for (param, copy) in gpu.params.iter().zip(gpu.copies.iter().flat_map(Copies::tensors)) {
+                assert!(param.to_kind(kind).equal(copy), "a copy of {:?}, round {round}", param.size());
+            }
+            for (host, gpu) in host.params.iter().chain(&host.averages).zip(gpu.params.iter().chain(&gpu.averages)) {
+                assert_close(host, gpu, 5e-5);
+            }
+            let [ours, theirs] = [&gpu, &host]
+                .map(|group| [&group.skipped, &group.spoiled].map(|x| x.double_value(&[0])).map(|x| x as i64));
+            assert_eq!(ours, theirs, "round {round}");
+        }
+        let (ours, theirs) = (gpu.norm.double_value(&[0]), host.norm.double_value(&[0]));
+        assert!((ours / theirs - 1.0).abs() < 1e-5, "{ours} and {theirs}");
+        assert_eq!((gpu.optimizer.steps().double_value(&[]), gpu.skipped.double_value(&[0])), (49.0, 1.0));
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_update_equals_the_eager_one_and_goes_on_from_a_saved_state() {
+    need_gpu!();
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let [mut eager, mut captured] = [(); 2].map(|()| Group::new(GPU, kind));
+        for round in 0..3 {
+            for group in [&mut eager, &mut captured] {
+                group.begin(round);
+                group.step().unwrap();
+            }
+        }
+        cuda::synchronize(GPU).unwrap();
+        let (graph, ()) = Graph::capture(GPU, None, || captured.step()).unwrap();
+        for round in 3..24 {
+            eager.begin(round);
+            eager.step().unwrap();
+            captured.begin(round);
+            graph.replay().unwrap();
+            captured.assert_equal(&eager, &format!("{kind:?}, round {round}"));
+        }
+        let mut resumed = Group::new(GPU, kind);
+        tch::no_grad(|| {
+            let own = resumed.params.iter().chain(&resumed.averages);
+            for (own, saved) in own.zip(captured.params.iter().chain(&captured.averages)) {
+                own.shallow_clone().copy_(saved);
+            }
+            resumed.norm.copy_(&captured.norm);
+            resumed.skipped.copy_(&captured.skipped);
+        });
+        let copy = |m: &Moments| Moments { exp_avg: m.exp_avg.copy(), exp_avg_sq: m.exp_avg_sq.copy() };
+        let moments: Vec<Moments> = captured.optimizer.moments().map(copy).collect();
+        resumed.optimizer.load_state(captured.optimizer.steps().double_value(&[]), &moments).unwrap();
+        for round in 24..30 {
+            resumed.begin(round);
+            resumed.step().unwrap();
+            captured.begin(round);
+            graph.replay().unwrap();
+            captured.assert_equal(&resumed, &format!("resumed, {kind:?}, round {round}"));
+        }
+    }
+}
+
+/// Gradients that lie in one flat tensor, as an exchange between ranks leaves them: at odd addresses.
+#[test]
+#[ignore = "needs a GPU"]
+fn an_update_takes_gradients_at_any_address() {
+    need_gpu!();
+    let [first, second] = [false, true].map(|flat| {
+        let mut group = Group::new(GPU, Kind::Float);
+        for round in 0..3 {
+            group.begin(round);
+            for (p, given) in group.params.iter().zip(&group.given) {
+                (p * given).sum(Kind::Float).backward();
+            }
+            if flat {
+                let params: Vec<&Tensor> = group.params.iter().collect();
+                let flat = Tensor::zeros([gradients::len(&params)], FLOAT_GPU);
+                gradients::gather(&params, &flat).unwrap();
+                gradients::scatter(&params, &flat, true).unwrap();
+            }
+            let tally = Tally { norm: &group.norm, spoiled: &group.spoiled, skipped: &group.skipped, is_first: true };
+            let averages = Some((&group.averages[..], 0.01));
+            group.optimizer.update(&Update { max_norm: 2.0, averages, copies: &[], tally }).unwrap();
+            group.optimizer.drop_grad().unwrap();
+        }
+        group
+    });
+    first.assert_equal(&second, "in one tensor");
 }
 
 fn starts(lengths: &[i32]) -> Tensor {
