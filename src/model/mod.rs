@@ -231,10 +231,7 @@ impl Voice {
     fn token_of_frame(&self, encoded: &Encoded, batch: &Batch) -> Tensor {
         match &batch.token_of_frame {
             Some(known) => known.shallow_clone(),
-            None => {
-                let (mean, _) = encoded.split(&encoded.table.detach());
-                self.aligner.search(&mean, &batch.mel, &batch.text, &batch.frames)
-            }
+            None => self.aligner.search(&encoded.table, &batch.mel, &batch.text, &batch.frames),
         }
     }
 
@@ -412,8 +409,7 @@ impl Voice {
 
     fn search(&self, tokens: &Tensor, languages: &Tensor, text: &Packed, mel: &Tensor, frames: &Packed) -> Tensor {
         let encoded = self.encoder.forward(tokens, languages, &self.text_track(text), false);
-        let (mean, _) = encoded.split(&encoded.table);
-        self.aligner.search(&mean, mel, text, frames)
+        self.aligner.search(&encoded.table, mel, text, frames)
     }
 
     /// How a speaker sounds to the decoder: `[decoder_dim]`, f32, of normalised frames. Only where the voice clones.
