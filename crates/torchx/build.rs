@@ -20,7 +20,7 @@ fn main() {
     let mut collectives = compiler(&torch);
     collectives.flag("-isystem").flag(torch.join("include/torch/csrc/api/include"));
     collectives.flag("-isystem").flag("cpp/gloo-stub").file("cpp/collectives.cpp").compile("torchx_collectives");
-    compiler(&torch).files(["cpp/cpu.cpp", "cpp/fused.cpp"]).compile("torchx_cpu");
+    compiler(&torch).files(["cpp/cpu.cpp", "cpp/fused.cpp", "cpp/text.cpp"]).compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {
         Some(cuda) => compile_cuda(&torch, &cuda, &object),

@@ -3,7 +3,7 @@
 //! no speaker.
 
 use super::graph::GraphWriter;
-use super::layers::{Attention, Conv, GraphRotary, LayerNorm, Linear, Rotary, embedding, lookup};
+use super::layers::{Attention, Conv, GraphRotary, LayerNorm, Linear, Rotary, embedded, embedding};
 use super::track::{Track, with_gap_row};
 use host::config;
 use host::onnx::Value;
@@ -72,8 +72,8 @@ impl Encoder {
     pub fn forward(&self, tokens: &Tensor, languages: &Tensor, track: &Track, train: bool) -> Encoded {
         let kind = track.mask.kind();
         let scale = (self.embedding.size()[1] as f64).sqrt();
-        let spoken = with_gap_row(&(lookup(&self.languages, languages) * scale)).to_kind(kind);
-        let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&spoken);
+        let spoken = with_gap_row(&embedded(&self.languages, languages, scale, kind));
+        let mut x = embedded(&self.embedding, tokens, scale, kind) + track.owners.spread(&spoken);
         for (conv, norm) in &self.prenet {
             x = &x + norm.forward(&conv.forward(&x, track).relu()).dropout(self.dropout, train);
         }

@@ -346,8 +346,7 @@ pub fn embedding(path: &Path, rows: i64, channels: i64) -> Tensor {
     path.var("embedding", &[rows, channels], Init::Randn { mean: 0.0, stdev: (channels as f64).powf(-0.5) })
 }
 
-/// The rows of `table` at `index`. Unlike `index_select`'s, this gradient sorts instead of adding atomically: it comes
-/// out the same every time.
-pub fn lookup(table: &Tensor, index: &Tensor) -> Tensor {
-    Tensor::embedding(table, index, -1, false, false)
+/// The rows of `table` at `index`, times `scale`.
+pub fn embedded(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Tensor {
+    fused::embed(table, index, scale, kind).expect(FIXED)
 }

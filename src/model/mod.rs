@@ -26,9 +26,9 @@ use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use graph::GraphWriter;
 use host::config;
 use host::onnx::{Attribute, Kind as Number, Port, Value};
-use layers::lookup;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
+use torchx::fused::{self, Spans};
 use track::{Track, half, repeat, with_gap_row};
 
 pub struct Voice {
@@ -213,13 +213,14 @@ impl Voice {
         let track = self.text_track(text);
         let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, train);
         let token_of_frame = self.token_of_frame(&encoded, batch);
-        let (mean, content) = encoded.split(&lookup(&encoded.table, &token_of_frame));
-        let lasted = align::durations(&token_of_frame, text, frames);
+        let along = Spans::new(&frames.owner, &frames.starts, &frames.lens).expect("three lists");
+        let laid =
+            fused::lay(&encoded.table, &token_of_frame, self.n_mels(), &track.spans, &along).expect(layers::FIXED);
         let predicted = self.duration.forward(&encoded.hidden, &track, train);
         Aligned {
-            prior: frames.mean(&(&batch.mel - mean).square()) * 0.5,
-            duration: duration_loss(&predicted, &lasted, &text.mask),
-            content,
+            prior: frames.mean(&(&batch.mel - laid.mean).square()) * 0.5,
+            duration: duration_loss(&predicted, &laid.lasted, &text.mask),
+            content: laid.content,
         }
     }
 

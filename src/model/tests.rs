@@ -74,7 +74,7 @@ fn fixed_loss(voice: &Voice, batch: &Batch) -> Tensor {
     let track = voice.text_track(&batch.text);
     let encoded = voice.encoder.forward(&batch.tokens, &batch.languages, &track, false);
     let path = voice.token_of_frame(&encoded, batch);
-    let (mean, content) = encoded.split(&lookup(&encoded.table, &path));
+    let (mean, content) = encoded.split(&encoded.table.index_select(0, &path));
     let times = Tensor::full([batch.frames.capacity()], 0.3, (Kind::Float, Device::Cpu));
     let mask = first_third(batch);
     let context = voice.clones().then_some(Context { mel: &batch.mel, mask: &mask });

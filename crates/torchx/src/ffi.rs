@@ -169,6 +169,23 @@ unsafe extern "C" {
         slope: f64,
         outputs: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_lay(
+        program: *const Program,
+        table: *const RawTensor,
+        token_of_frame: *const RawTensor,
+        mels: i64,
+        text_owner: *const RawTensor,
+        frames: RawSpans,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_embed(
+        program: *const Program,
+        table: *const RawTensor,
+        index: *const RawTensor,
+        scale: f64,
+        bf16: bool,
+        output: *mut *mut RawTensor,
+    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.

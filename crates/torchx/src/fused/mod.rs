@@ -7,6 +7,7 @@
 
 pub mod plain;
 mod program;
+mod text;
 
 use tch::{Device, Kind, Tensor};
 
@@ -18,6 +19,7 @@ use crate::ffi::{
 };
 pub(crate) use program::Program;
 use program::{Source, program};
+pub use text::{Laid, embed, lay};
 
 /// Where the utterances of a packed batch lie: one after the other, in order, each in one piece, gaps between them.
 pub struct Spans {

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::Spans;
+use super::{Laid, Spans};
 use crate::error::Error;
 
 pub fn adaln(x: &Tensor, scale: &Tensor, shift: &Tensor, spans: &Spans) -> Result<Tensor, Error> {
@@ -50,4 +50,26 @@ pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor
     let made = bias_leaky(x, bias, slope)?;
     let distance = made.f_sub(target)?.f_abs()?.f_mean(Kind::Float)?;
     Ok([made, distance])
+}
+
+pub fn lay(table: &Tensor, token_of_frame: &Tensor, mels: i64, frames: &Spans) -> Result<Laid, Error> {
+    let rows = rows_of(table, token_of_frame)?;
+    let parts = rows.f_split_with_sizes([mels, table.size()[1] - mels], 1)?;
+    let mask = frames.owner.f_lt(frames.utterances())?.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
+    let lasted = lasted(token_of_frame, table.size()[0], &mask)?;
+    Ok(Laid { mean: parts[0].f_to_kind(Kind::Float)?, content: parts[1].shallow_clone(), lasted })
+}
+
+/// Frames of each of `text` tokens among those that `mask` (`[frames, 1]`, f32) counts: `[text, 1]`, f32.
+pub fn lasted(token_of_frame: &Tensor, text: i64, mask: &Tensor) -> Result<Tensor, Error> {
+    Ok(Tensor::f_zeros([text, 1], (Kind::Float, mask.device()))?.f_index_add(0, token_of_frame, mask)?)
+}
+
+pub fn embed(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Result<Tensor, Error> {
+    Ok(rows_of(table, index)?.f_mul_scalar(scale)?.f_to_kind(kind)?)
+}
+
+/// Unlike `index_select`'s, this gradient sorts instead of adding atomically: it comes out the same every time.
+fn rows_of(table: &Tensor, index: &Tensor) -> Result<Tensor, Error> {
+    Ok(Tensor::f_embedding(table, index, -1, false, false)?)
 }

@@ -19,6 +19,8 @@ pub(super) enum Source {
     Rotary,
     BiasGelu,
     BiasLeaky { matched: bool },
+    Lay,
+    Embed,
 }
 
 impl Source {
@@ -35,16 +37,19 @@ impl Source {
             Source::BiasLeaky { matched } => {
                 (if matched { "#define MATCHED\n" } else { "" }.to_string(), include_str!("bias_leaky.cu"))
             }
+            Source::Lay => (String::new(), include_str!("lay.cu")),
+            Source::Embed => (String::new(), include_str!("embed.cu")),
         };
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// The kernel that adds up what the blocks of the backward pass summed; rotary sums nothing.
+    /// The kernel that adds up what the blocks of the backward pass summed; rotary and lay sum nothing.
     fn reduction(self) -> &'static str {
         match self {
-            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => "sum_segments",
+            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary | Source::Lay => "sum_segments",
             Source::Depthwise { .. } => "sum_taps",
             Source::BiasGelu | Source::BiasLeaky { .. } => "sum_bias",
+            Source::Embed => "sum_stretches",
         }
     }
 }

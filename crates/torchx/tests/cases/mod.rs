@@ -10,6 +10,9 @@ const HEAD_DIM: i64 = 64;
 const LONGEST: i64 = 800;
 const GAP: i64 = 4;
 
+/// Of the table of the case of embeddings: more than a block of its backward pass holds.
+const ENTRIES: i64 = 300;
+
 pub struct Case {
     pub name: &'static str,
     /// Columns of the output, in widths.
@@ -27,6 +30,9 @@ pub struct Batch {
     pub spans: Spans,
     cos: Tensor,
     sin: Tensor,
+    /// `[rows]` each, i32.
+    token_of_frame: Tensor,
+    entry_of_row: Tensor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +41,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 7] {
+pub fn all() -> [Case; 9] {
     [
         Case {
             name: "adaln",
@@ -115,6 +121,34 @@ pub fn all() -> [Case; 7] {
                 Ok(vec![made, spread])
             },
         },
+        // Tokens of three frames each; a token's frames show as a factor of its row.
+        Case {
+            name: "lay",
+            parts: 3,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, 2 * width]],
+            compute: |inputs, batch, way| {
+                let (spans, width) = (&batch.spans, inputs[0].size()[1] / 2);
+                let laid = match way {
+                    Way::Fused => fused::lay(&inputs[0], &batch.token_of_frame, width, spans, spans)?,
+                    Way::Plain => plain::lay(&inputs[0], &batch.token_of_frame, width, spans)?,
+                };
+                let kind = inputs[0].kind();
+                let lasted = inputs[0].f_narrow(1, 0, width)?.f_mul(&laid.lasted.f_to_kind(kind)?)?;
+                Ok(vec![laid.mean.f_to_kind(kind)?, laid.content, lasted])
+            },
+        },
+        Case {
+            name: "embed",
+            parts: 1,
+            weights: &[0],
+            sizes: |rows, width, _| vec![vec![ENTRIES, width], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let embed = if way == Way::Fused { fused::embed } else { plain::embed };
+                let rows = embed(&inputs[0], &batch.entry_of_row, 1.5, inputs[1].kind())?;
+                Ok(vec![rows.f_add(&inputs[1])?])
+            },
+        },
     ]
 }
 
@@ -177,5 +211,15 @@ pub fn batch(rows: i64, device: Device) -> Batch {
     let list = |values: &[i64]| Tensor::from_slice(values).to_device(device);
     let spans = Spans::new(&list(&owner), &list(&starts), &list(&lens)).expect("three lists");
     let angle = Tensor::arange(rows * HEAD_DIM / 2, (Kind::Float, device)).view([rows, -1]) * 1e-3;
-    Batch { spans, cos: angle.cos(), sin: angle.sin() }
+    let token = |row: usize| match owner[row] as usize {
+        gap if gap == lens.len() => 0,
+        own => starts[own] as i32 + (row as i32 - starts[own] as i32) / 3,
+    };
+    let tokens: Vec<i32> = (0..rows as usize).map(token).collect();
+    // Half of the rows take one entry, as texts are full of spaces.
+    let entries: Vec<i32> =
+        (0..rows as i32).map(|row| if row % 2 == 0 { 5 } else { row * 37 % ENTRIES as i32 }).collect();
+    let ints = |values: &[i32]| Tensor::from_slice(values).to_device(device);
+    let (token_of_frame, entry_of_row) = (ints(&tokens), ints(&entries));
+    Batch { spans, cos: angle.cos(), sin: angle.sin(), token_of_frame, entry_of_row }
 }

@@ -1,0 +1,61 @@
+//! Between a text and its frames: rows of a table of tokens.
+
+use tch::{Kind, Tensor};
+
+use super::program::{Source, program};
+use super::{Spans, check_like, check_matrix, has_kernel, plain};
+use crate::error::Error;
+use crate::ffi::{check, make, raw, torchx_embed, torchx_lay};
+
+/// A table of tokens along the frames.
+pub struct Laid {
+    /// `[frames, mels]`, f32: the table's first columns.
+    pub mean: Tensor,
+    /// `[frames, width - mels]`, in the table's kind: the others.
+    pub content: Tensor,
+    /// `[text, 1]`, f32: frames of each token. It has no gradient.
+    pub lasted: Tensor,
+}
+
+/// The row of each frame's token. Tokens' frames must follow one another inside their utterance; gaps may hold any token,
+/// and on CUDA no gradient comes from them: mask what comes out of gaps, and that is also its true value.
+///
+/// # Shapes
+/// - table: `[text, width]`, `mels` a multiple of 8 for the kernel; token_of_frame: `[frames]`, i32
+pub fn lay(table: &Tensor, token_of_frame: &Tensor, mels: i64, text: &Spans, frames: &Spans) -> Result<Laid, Error> {
+    check_matrix("lay", table)?;
+    check_like("lay: token_of_frame", token_of_frame, &frames.owner.size(), Kind::Int, table.device())?;
+    check_like("lay: owner", &text.owner, &table.size()[..1], Kind::Int, table.device())?;
+    if !has_kernel(table) || mels % 8 != 0 || mels >= table.size()[1] || token_of_frame.numel() == 0 {
+        return plain::lay(table, token_of_frame, mels, frames);
+    }
+    let program = program(Source::Lay, table.kind(), table.device())?;
+    let mut parts = [std::ptr::null_mut(); 3];
+    // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for three new ones.
+    check(unsafe {
+        torchx_lay(program, raw(table), raw(token_of_frame), mels, raw(&text.owner), frames.raw(), parts.as_mut_ptr())
+    })?;
+    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    let [mean, content, lasted] = parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) });
+    Ok(Laid { mean, content, lasted })
+}
+
+/// More entries take LibTorch's way, which sorts: ours writes a table for each stretch of the rows.
+const MOST_ENTRIES: i64 = 1024;
+
+/// Rows of a small table at `index`, times `scale`, in the kind `kind`.
+///
+/// # Shapes
+/// - table: `[entries, width]`, f32; index: `[rows]`, i32
+/// - output: `[rows, width]`
+pub fn embed(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Result<Tensor, Error> {
+    check_matrix("embed", table)?;
+    let served = has_kernel(table) && table.kind() == Kind::Float && matches!(kind, Kind::Float | Kind::BFloat16);
+    if !served || index.kind() != Kind::Int || index.numel() == 0 || table.size()[0] > MOST_ENTRIES {
+        return plain::embed(table, index, scale, kind);
+    }
+    check_like("embed: index", index, &[index.numel() as i64], Kind::Int, table.device())?;
+    let program = program(Source::Embed, kind, table.device())?;
+    // SAFETY: as in `lay`, with room for one.
+    make(|output| unsafe { torchx_embed(program, raw(table), raw(index), scale, kind == Kind::BFloat16, output) })
+}
