@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 
 using namespace fused;
 
@@ -90,6 +91,62 @@ struct Embed : Function<Embed> {
   }
 };
 
+// The rows' masks may be [rows, 1]. `except` may be undefined.
+struct SquareLoss : Function<SquareLoss> {
+  static constexpr int64_t BLOCKS = 264;  // as in square_loss.cu
+
+  static void* at_start_if(const Tensor& tensor) { return tensor.defined() ? at_start(tensor) : nullptr; }
+
+  static Tensor forward(AutogradContext* context, const Tensor& any_guess, const Tensor& any_target,
+                        const Tensor& any_mask, const std::optional<Tensor>& any_except, double factor,
+                        const Program* program) {
+    auto guess = dense(any_guess), target = dense(any_target), mask = any_mask.contiguous();
+    auto except = any_except ? any_except->contiguous() : Tensor();
+    auto rows = narrow(guess.size(0)), width = narrow(guess.size(1));
+    auto partial = floats(guess, {2, BLOCKS}), loss = floats(guess, {}), share = floats(guess, {});
+    launch(*program, program->forward, {static_cast<uint32_t>(BLOCKS), 1, 1}, {THREADS, 1, 1}, at_start(guess),
+           at_start(target), at_start(mask), at_start_if(except), at_start(partial), rows, width);
+    launch(*program, program->reduce, {1, 1, 1}, {THREADS, 1, 1}, at_start(partial), at_start(loss), at_start(share),
+           width, static_cast<float>(factor));
+    remember(context, program, {guess, target, mask, except, share});
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    const auto &guess = saved[0], &target = saved[1], &mask = saved[2], &except = saved[3], &share = saved[4];
+    auto grad_guess = at::empty_like(guess), grad = grads[0].contiguous();
+    launch(program, program.backward, {shares(vectors(guess), THREADS), 1, 1}, {THREADS, 1, 1}, at_start(guess),
+           at_start(target), at_start(mask), at_start_if(except), at_start(share), at_start(grad), at_start(grad_guess),
+           narrow(guess.size(0)), narrow(guess.size(1)));
+    return {grad_guess, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct CountLoss : Function<CountLoss> {
+  static Tensor forward(AutogradContext* context, const Tensor& any_predicted, const Tensor& any_counts,
+                        const Tensor& any_mask, const Program* program) {
+    auto predicted = any_predicted.contiguous(), counts = any_counts.contiguous(), mask = any_mask.contiguous();
+    auto loss = floats(predicted, {}), share = floats(predicted, {});
+    launch(*program, program->forward, {1, 1, 1}, {1024, 1, 1}, at_start(predicted), at_start(counts), at_start(mask),
+           at_start(loss), at_start(share), narrow(predicted.numel()));
+    remember(context, program, {predicted, counts, mask, share});
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto& program = recall(context);
+    auto saved = context->get_saved_variables();
+    auto grad = grads[0].contiguous(), grad_predicted = at::empty_like(saved[0]);
+    auto rows = saved[0].numel();
+    launch(program, program.backward, {shares(rows, THREADS), 1, 1}, {THREADS, 1, 1}, at_start(saved[0]),
+           at_start(saved[1]), at_start(saved[2]), at_start(saved[3]), at_start(grad), at_start(grad_predicted),
+           narrow(rows));
+    return {grad_predicted, Tensor(), Tensor(), Tensor()};
+  }
+};
+
 }  // namespace
 
 extern "C" {
@@ -107,6 +164,20 @@ char* torchx_embed(const Program* program, const Tensor* table, const Tensor* in
                    Tensor** output) {
   auto kind = bf16 ? at::kBFloat16 : at::kFloat;
   return guarded([&] { *output = new Tensor(Embed::apply(*table, *index, scale, kind, program)); });
+}
+
+// `except` may be null.
+char* torchx_square_loss(const Program* program, const Tensor* guess, const Tensor* target, const Tensor* mask,
+                         const Tensor* except, double factor, Tensor** output) {
+  return guarded([&] {
+    auto taken = except ? std::optional<Tensor>(*except) : std::nullopt;
+    *output = new Tensor(SquareLoss::apply(*guess, *target, *mask, taken, factor, program));
+  });
+}
+
+char* torchx_count_loss(const Program* program, const Tensor* predicted, const Tensor* counts, const Tensor* mask,
+                        Tensor** output) {
+  return guarded([&] { *output = new Tensor(CountLoss::apply(*predicted, *counts, *mask, program)); });
 }
 
 }  // extern "C"

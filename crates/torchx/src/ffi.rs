@@ -186,6 +186,22 @@ unsafe extern "C" {
         bf16: bool,
         output: *mut *mut RawTensor,
     ) -> Message;
+    pub(crate) fn torchx_square_loss(
+        program: *const Program,
+        guess: *const RawTensor,
+        target: *const RawTensor,
+        mask: *const RawTensor,
+        except: *const RawTensor,
+        factor: f64,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_count_loss(
+        program: *const Program,
+        predicted: *const RawTensor,
+        counts: *const RawTensor,
+        mask: *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.

@@ -1,6 +1,8 @@
 //! CUDA kernels from source, compiled at run time by NVRTC for the very device they run on.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use tch::{Device, Tensor};
 
@@ -14,8 +16,10 @@ pub struct Kernel {
     device: Device,
 }
 
-// SAFETY: a loaded function may be launched from any thread; not `Sync`, so from one at a time.
+// SAFETY: never written after it is made; a loaded function may be launched from any thread.
 unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
 
 /// What a kernel takes: a tensor's first element as a pointer, or a number.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +36,20 @@ impl Kernel {
     pub fn compile(source: &str, name: &str, device: Device) -> Result<Kernel, Error> {
         let [kernel] = compile(source, [name], device)?;
         Ok(Kernel { kernel, device })
+    }
+
+    /// The same, compiled once for each device and kept for good: for functions that have nowhere to hold a kernel.
+    pub fn shared(source: &'static str, name: &'static str, device: Device) -> Result<&'static Kernel, Error> {
+        type Kernels = HashMap<(&'static str, &'static str, i32), &'static Kernel>;
+        static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Default::default);
+        let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (source, name, cuda::index(device)?);
+        if let Some(&kernel) = kernels.get(&key) {
+            return Ok(kernel);
+        }
+        let kernel = Box::leak(Box::new(Kernel::compile(source, name, device)?));
+        kernels.insert(key, kernel);
+        Ok(kernel)
     }
 
     /// Queues the kernel on the device's current stream, so it can be part of a graph.

@@ -19,7 +19,7 @@ use crate::ffi::{
 };
 pub(crate) use program::Program;
 use program::{Source, program};
-pub use text::{Laid, embed, lay};
+pub use text::{Laid, count_loss, embed, lay, square_loss};
 
 /// Where the utterances of a packed batch lie: one after the other, in order, each in one piece, gaps between them.
 pub struct Spans {

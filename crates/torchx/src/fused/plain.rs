@@ -73,3 +73,23 @@ pub fn embed(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Result<T
 fn rows_of(table: &Tensor, index: &Tensor) -> Result<Tensor, Error> {
     Ok(Tensor::f_embedding(table, index, -1, false, false)?)
 }
+
+pub fn square_loss(
+    guess: &Tensor,
+    target: &Tensor,
+    mask: &Tensor,
+    except: Option<&Tensor>,
+    factor: f64,
+) -> Result<Tensor, Error> {
+    let mask = except.map_or_else(|| Ok(mask.shallow_clone()), |except| mask.f_sub(except))?;
+    let errors = guess.f_sub(target)?.f_square()?.f_mul(&mask)?.f_sum(Kind::Float)?;
+    let elements = mask.f_sum(Kind::Float)?.f_clamp_min(1.0)?.f_mul_scalar(guess.size()[1] as f64)?;
+    let mean = errors.f_div(&elements)?;
+    Ok(if factor == 1.0 { mean } else { mean.f_mul_scalar(factor)? })
+}
+
+pub fn count_loss(predicted: &Tensor, counts: &Tensor, mask: &Tensor) -> Result<Tensor, Error> {
+    let missed = counts.f_clamp_min(1.0)?.f_log()?.f_sub(predicted)?;
+    let surprise = counts.f_mul(&missed)?.f_sub(counts)?.f_add(&predicted.f_exp()?)?;
+    Ok(surprise.f_mul(mask)?.f_sum(Kind::Float)?.f_div(&counts.f_sum(Kind::Float)?.f_clamp_min(1.0)?)?)
+}

@@ -21,6 +21,8 @@ pub(super) enum Source {
     BiasLeaky { matched: bool },
     Lay,
     Embed,
+    SquareLoss,
+    CountLoss,
 }
 
 impl Source {
@@ -39,17 +41,22 @@ impl Source {
             }
             Source::Lay => (String::new(), include_str!("lay.cu")),
             Source::Embed => (String::new(), include_str!("embed.cu")),
+            Source::SquareLoss => (String::new(), include_str!("square_loss.cu")),
+            Source::CountLoss => (String::new(), include_str!("count_loss.cu")),
         };
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// The kernel that adds up what the blocks of the backward pass summed; rotary and lay sum nothing.
+    /// The kernel that adds up what the blocks of a pass summed; some sum nothing.
     fn reduction(self) -> &'static str {
         match self {
-            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary | Source::Lay => "sum_segments",
+            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary | Source::Lay | Source::CountLoss => {
+                "sum_segments"
+            }
             Source::Depthwise { .. } => "sum_taps",
             Source::BiasGelu | Source::BiasLeaky { .. } => "sum_bias",
             Source::Embed => "sum_stretches",
+            Source::SquareLoss => "finish",
         }
     }
 }

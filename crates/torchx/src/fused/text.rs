@@ -1,11 +1,11 @@
-//! Between a text and its frames: rows of a table of tokens.
+//! Between a text and its frames: rows of a table of tokens, and losses.
 
 use tch::{Kind, Tensor};
 
 use super::program::{Source, program};
 use super::{Spans, check_like, check_matrix, has_kernel, plain};
 use crate::error::Error;
-use crate::ffi::{check, make, raw, torchx_embed, torchx_lay};
+use crate::ffi::{check, make, raw, torchx_count_loss, torchx_embed, torchx_lay, torchx_square_loss};
 
 /// A table of tokens along the frames.
 pub struct Laid {
@@ -58,4 +58,49 @@ pub fn embed(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Result<T
     let program = program(Source::Embed, kind, table.device())?;
     // SAFETY: as in `lay`, with room for one.
     make(|output| unsafe { torchx_embed(program, raw(table), raw(index), scale, kind == Kind::BFloat16, output) })
+}
+
+/// `factor` times the mean squared error over the rows that `mask` counts, less those that `except` takes away: 0-d, f32.
+/// Only the guess has a gradient.
+///
+/// # Shapes
+/// - guess, target: `[rows, width]`, the target f32; mask, except: `[rows, 1]`, f32
+pub fn square_loss(
+    guess: &Tensor,
+    target: &Tensor,
+    mask: &Tensor,
+    except: Option<&Tensor>,
+    factor: f64,
+) -> Result<Tensor, Error> {
+    check_matrix("square_loss", guess)?;
+    let (size, device) = (guess.size(), guess.device());
+    check_like("square_loss: target", target, &size, Kind::Float, device)?;
+    for rows in [Some(mask), except].into_iter().flatten() {
+        check_like("square_loss: mask", rows, &[size[0], 1], Kind::Float, device)?;
+    }
+    if !has_kernel(guess) {
+        return plain::square_loss(guess, target, mask, except, factor);
+    }
+    let program = program(Source::SquareLoss, guess.kind(), device)?;
+    let except = except.map_or(std::ptr::null(), raw);
+    // SAFETY: as in `lay`, with room for one; what may be null is.
+    make(|output| unsafe { torchx_square_loss(program, raw(guess), raw(target), raw(mask), except, factor, output) })
+}
+
+/// Half the deviance of Poisson counts from their predicted logarithms, in nats for each that is counted: 0-d, f32. Only
+/// the predicted have a gradient.
+///
+/// # Shapes
+/// - predicted, counts, mask: `[rows, 1]`, f32; counts 0 where the mask is
+pub fn count_loss(predicted: &Tensor, counts: &Tensor, mask: &Tensor) -> Result<Tensor, Error> {
+    let (size, device) = (predicted.size(), predicted.device());
+    for (name, rows) in [("predicted", predicted), ("counts", counts), ("mask", mask)] {
+        check_like(&format!("count_loss: {name}"), rows, &size, Kind::Float, device)?;
+    }
+    if !device.is_cuda() || predicted.numel() == 0 {
+        return plain::count_loss(predicted, counts, mask);
+    }
+    let program = program(Source::CountLoss, Kind::Float, device)?;
+    // SAFETY: as in `lay`, with room for one.
+    make(|output| unsafe { torchx_count_loss(program, raw(predicted), raw(counts), raw(mask), output) })
 }

@@ -33,6 +33,9 @@ pub struct Batch {
     /// `[rows]` each, i32.
     token_of_frame: Tensor,
     entry_of_row: Tensor,
+    /// `[rows, 1]` each, f32: rows of utterances, and every third of them.
+    mask: Tensor,
+    except: Tensor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 9] {
+pub fn all() -> [Case; 11] {
     [
         Case {
             name: "adaln",
@@ -149,6 +152,33 @@ pub fn all() -> [Case; 9] {
                 Ok(vec![rows.f_add(&inputs[1])?])
             },
         },
+        // Losses times a row of their own, as the distance above.
+        Case {
+            name: "square_loss",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let square_loss = if way == Way::Fused { fused::square_loss } else { plain::square_loss };
+                let target = inputs[1].f_detach()?.f_to_kind(Kind::Float)?;
+                // So large that its gradients are not lost beside the tolerance.
+                let factor = target.numel() as f64;
+                let loss = square_loss(&inputs[0], &target, &batch.mask, Some(&batch.except), factor)?;
+                Ok(vec![inputs[1].f_mul(&loss.f_to_kind(inputs[1].kind())?)?])
+            },
+        },
+        Case {
+            name: "count_loss",
+            parts: 1,
+            weights: &[0],
+            sizes: |rows, width, _| vec![vec![rows, 1], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let count_loss = if way == Way::Fused { fused::count_loss } else { plain::count_loss };
+                let counts = batch.entry_of_row.f_to_kind(Kind::Float)?.f_unsqueeze(1)?.f_mul(&batch.mask)?;
+                let loss = count_loss(&inputs[0], &counts, &batch.mask)?.f_log()?;
+                Ok(vec![inputs[1].f_mul(&loss.f_to_kind(inputs[1].kind())?)?])
+            },
+        },
     ]
 }
 
@@ -221,5 +251,8 @@ pub fn batch(rows: i64, device: Device) -> Batch {
         (0..rows as i32).map(|row| if row % 2 == 0 { 5 } else { row * 37 % ENTRIES as i32 }).collect();
     let ints = |values: &[i32]| Tensor::from_slice(values).to_device(device);
     let (token_of_frame, entry_of_row) = (ints(&tokens), ints(&entries));
-    Batch { spans, cos: angle.cos(), sin: angle.sin(), token_of_frame, entry_of_row }
+    let mask = spans.owner.lt(spans.utterances()).to_kind(Kind::Float).unsqueeze(1);
+    let third = Tensor::arange(rows, (Kind::Int, device)).remainder(3).eq(0).to_kind(Kind::Float).unsqueeze(1);
+    let except = &mask * third;
+    Batch { spans, cos: angle.cos(), sin: angle.sin(), token_of_frame, entry_of_row, mask, except }
 }
