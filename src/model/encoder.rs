@@ -3,7 +3,7 @@
 //! no speaker.
 
 use super::graph::GraphWriter;
-use super::layers::{Attention, Conv, GraphRotary, LayerNorm, Linear, Rotary, embedded, embedding};
+use super::layers::{Attention, Conv, FIXED, GraphRotary, LayerNorm, Linear, Rotary, embedded, embedding};
 use super::track::{Track, with_gap_row};
 use host::config;
 use host::onnx::Value;
@@ -186,6 +186,5 @@ impl DurationPredictor {
 /// duration, so that speech comes out as long as it was recorded. Squared errors of logarithms are lowest at the
 /// geometric mean, which is shorter. `[text, 1]` each, f32; 0 frames in gaps.
 pub fn duration_loss(predicted: &Tensor, frames: &Tensor, mask: &Tensor) -> Tensor {
-    let surprise = frames * (frames.clamp_min(1.0).log() - predicted) - frames + predicted.exp();
-    (surprise * mask).sum(Kind::Float) / frames.sum(Kind::Float).clamp_min(1.0)
+    torchx::fused::count_loss(predicted, frames, mask).expect(FIXED)
 }

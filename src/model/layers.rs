@@ -3,7 +3,7 @@
 
 use super::conv;
 use super::graph::GraphWriter;
-use super::track::Track;
+use super::track::{Track, rotary_tables};
 use host::onnx::{Attribute, Kind as Number, Value};
 use std::sync::OnceLock;
 use tch::nn::{Init, Path};
@@ -215,14 +215,19 @@ pub fn gated_add(x: &Tensor, y: &Tensor, table: &Tensor, track: &Track) -> Tenso
 /// Rotary position tables of one axis, shared by all layers (Su et al. 2021; halves, as in GPT-NeoX).
 pub struct Rotary {
     /// `[len, head_dim / 2]`, f32.
-    cos: Tensor,
-    sin: Tensor,
+    pub(super) cos: Tensor,
+    pub(super) sin: Tensor,
 }
 
 impl Rotary {
     pub fn new(track: &Track, head_dim: i64) -> Self {
         let (position, half) = (&track.seqs.position, head_dim / 2);
-        let exponent = Tensor::arange(half, (Kind::Float, position.device())) * (-(10_000f64.ln()) / half as f64);
+        let slope = -(10_000f64.ln()) / half as f64;
+        if position.device().is_cuda() {
+            let [cos, sin] = rotary_tables(track.seqs, half, slope).expect(FIXED);
+            return Rotary { cos, sin };
+        }
+        let exponent = Tensor::arange(half, (Kind::Float, position.device())) * slope;
         let angle = position.to_kind(Kind::Float).unsqueeze(1) * exponent.exp().unsqueeze(0);
         Rotary { cos: angle.cos(), sin: angle.sin() }
     }

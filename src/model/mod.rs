@@ -9,6 +9,7 @@ mod branches;
 mod context;
 pub mod conv;
 mod decoder;
+mod draw;
 mod encoder;
 pub mod flow;
 pub mod graph;
@@ -22,6 +23,7 @@ use align::Aligner;
 pub use branches::{Branch, Branches};
 use context::ContextMasks;
 use decoder::{Conditioning, Context, Decoder};
+use draw::Draw;
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use graph::GraphWriter;
 use host::config;
@@ -29,7 +31,7 @@ use host::onnx::{Attribute, Kind as Number, Port, Value};
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use torchx::fused::{self, Spans};
-use track::{Track, half, repeat, with_gap_row};
+use track::{Track, half};
 
 pub struct Voice {
     encoder: Encoder,
@@ -99,45 +101,6 @@ pub struct GraphBranches {
     /// f32: 1 or 0.
     pub content: Value,
     pub weights: Value,
-}
-
-/// Random points on the paths from noise to a batch's frames, each utterance's as often as `draws_per_item` says.
-struct Draw {
-    /// The batch's frames, copies end to end.
-    frames: Packed,
-    /// `[copies * capacity]`
-    times: Tensor,
-    masks: ContextMasks,
-    /// `[copies * frames, n_mels]` each.
-    speech: Tensor,
-    noisy: Tensor,
-    velocity: Tensor,
-}
-
-impl Draw {
-    fn new(batch: &Batch, copies: i64, context_share: f64, dropout: f64) -> Self {
-        let frames = repeat(&batch.frames, copies);
-        let times = flow::draw_times(frames.capacity(), batch.mel.device());
-        let masks = ContextMasks::draw(&frames, context_share, dropout);
-        let speech = batch.mel.repeat([copies, 1]);
-        let per_frame = with_gap_row(&times.unsqueeze(1)).index_select(0, &frames.owner);
-        let (noisy, velocity) = flow::path(&speech.randn_like(), &speech, &per_frame);
-        Draw { frames, times, masks, speech, noisy, velocity }
-    }
-
-    fn conditioning<'a>(&'a self, content: &'a Tensor) -> Conditioning<'a> {
-        let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.speech, mask });
-        Conditioning { content, content_mask: &self.masks.content, context, times: &self.times }
-    }
-
-    /// Mean over generated frames: the context is given, so there is nothing to learn from it.
-    fn loss(&self, guess: &Tensor) -> Tensor {
-        let error = (guess - &self.velocity).square();
-        match &self.masks.context {
-            Some(context) => masked_mean(&error, &(&self.frames.mask - context)),
-            None => self.frames.mean(&error),
-        }
-    }
 }
 
 /// What text and alignment give: content for the decoder, and the losses that come before it.
@@ -218,7 +181,7 @@ impl Voice {
             fused::lay(&encoded.table, &token_of_frame, self.n_mels(), &track.spans, &along).expect(layers::FIXED);
         let predicted = self.duration.forward(&encoded.hidden, &track, train);
         Aligned {
-            prior: frames.mean(&(&batch.mel - laid.mean).square()) * 0.5,
+            prior: fused::square_loss(&laid.mean, &batch.mel, &frames.mask, None, 0.5).expect(layers::FIXED),
             duration: duration_loss(&predicted, &laid.lasted, &text.mask),
             content: laid.content,
         }
@@ -422,10 +385,4 @@ impl Voice {
 /// A number whose gradient by `output` is `gradient`.
 pub(crate) fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
     (output * gradient).sum(Kind::Float)
-}
-
-/// Mean of the rows of `values` (`[rows, channels]`) that `mask` (`[rows, 1]`) counts.
-fn masked_mean(values: &Tensor, mask: &Tensor) -> Tensor {
-    let channels = values.size()[1] as f64;
-    (values * mask).sum(Kind::Float) / (mask.sum(Kind::Float).clamp_min(1.0) * channels)
 }
