@@ -156,7 +156,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) align(
     __shared__ int ends[CHUNKS];            // token at the last frame of each of a piece's chunks
     const Handed nothing = {__int_as_float(0xff800000), 0};
     const int tokens = text_lens[blockIdx.x], frames = frame_lens[blockIdx.x], words = stride / PER_LANE;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    // By a shuffle, so that the compiler knows it is the same for all lanes and prepares for no others.
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     if (tokens == 0 || frames == 0) return;
     const int start = frame_starts[blockIdx.x], chunks = (frames + CHUNK - 1) / CHUNK;
     // Chunks end with the last frame; before the first there is nothing, and frames of nothing change nothing.

@@ -396,6 +396,8 @@ fn search_on_the_gpu_equals_the_cpu_on_large_cases() {
             let tokens = 1 + rng.below(350);
             (tokens, tokens + rng.below(900), seed)
         })
+        // More tokens than a block's warps hold at once.
+        .chain([(1300, 2100, 41)])
         .collect();
     let on_cpu = batch(&utterances);
     let on_gpu = on_cpu.copy_to(Device::Cuda(0));
