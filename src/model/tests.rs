@@ -237,9 +237,9 @@ fn context_is_given_clean_and_counted_out_of_the_loss() {
         let count = generated.sum(Kind::Float).double_value(&[]) * 6.0;
         assert!((error / count - loss).abs() < 1e-5 * loss);
         // Clean frames are looked at, but for those that are to be generated.
-        draw.speech += draw.speech.randn_like() * &generated;
+        draw.speech = &draw.speech + draw.speech.randn_like() * &generated; // the batch's own stay
         assert_eq!(guess(&voice, &batch, &draw), before);
-        draw.speech += draw.speech.randn_like() * &context;
+        draw.speech = &draw.speech + draw.speech.randn_like() * &context;
         assert_ne!(guess(&voice, &batch, &draw), before);
     }
 }
