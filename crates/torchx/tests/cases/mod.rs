@@ -152,7 +152,7 @@ pub fn all() -> [Case; 11] {
                 Ok(vec![rows.f_add(&inputs[1])?])
             },
         },
-        // Losses times a row of their own, as the distance above.
+        // Losses as the distance above.
         Case {
             name: "square_loss",
             parts: 1,
@@ -164,7 +164,7 @@ pub fn all() -> [Case; 11] {
                 // So large that its gradients are not lost beside the tolerance.
                 let factor = target.numel() as f64;
                 let loss = square_loss(&inputs[0], &target, &batch.mask, Some(&batch.except), factor)?;
-                Ok(vec![inputs[1].f_mul(&loss.f_to_kind(inputs[1].kind())?)?])
+                Ok(vec![spread(&loss, &inputs[1])?])
             },
         },
         Case {
@@ -176,10 +176,15 @@ pub fn all() -> [Case; 11] {
                 let count_loss = if way == Way::Fused { fused::count_loss } else { plain::count_loss };
                 let counts = batch.entry_of_row.f_to_kind(Kind::Float)?.f_unsqueeze(1)?.f_mul(&batch.mask)?;
                 let loss = count_loss(&inputs[0], &counts, &batch.mask)?.f_log()?;
-                Ok(vec![inputs[1].f_mul(&loss.f_to_kind(inputs[1].kind())?)?])
+                Ok(vec![spread(&loss, &inputs[1])?])
             },
         },
     ]
+}
+
+/// A number times a row of its own, in f32: the gradient of the number is a sum that bf16 would spoil.
+fn spread(loss: &Tensor, rows: &Tensor) -> Result<Tensor, Error> {
+    Ok(rows.f_to_kind(Kind::Float)?.f_mul(loss)?.f_to_kind(rows.kind())?)
 }
 
 impl Case {
