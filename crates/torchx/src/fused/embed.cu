@@ -42,32 +42,32 @@ extern "C" __global__ void __launch_bounds__(32) backward(
     float* __restrict__ partial,        // [stretches, entries, width]
     int rows, int stretch, int entries, int width)
 {
-    __shared__ float sums[ROOM][32];
+    __shared__ float sums[ROOM + 1][32];  // the last takes what belongs to other blocks
     const int lane = threadIdx.x, column = blockIdx.y * 32 + lane;
     const int first_entry = blockIdx.z * ROOM, held = min(entries - first_entry, ROOM);
     const bool inside = column < width;
     for (int i = 0; i < held; i++) sums[i][lane] = 0.0f;
     const int first = blockIdx.x * stretch, end = min(first + stretch, rows);
-    int entry[AHEAD], next_entry[AHEAD];
+    // Lanes hold an entry each; behind the end the last row is read again and put aside.
+    auto entry_at = [&](int row) {
+        const int entry = index[min(row, end - 1)] - first_entry;
+        return row < end && (unsigned)entry < (unsigned)held ? entry : ROOM;
+    };
+    grad += min(column, width - 1);
+    auto value_at = [&](int row) { return widened(grad[(long long)min(row, end - 1) * width]); };
+    int next_entry = entry_at(first + lane % AHEAD);
     float value[AHEAD], next_value[AHEAD];
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
-        const int row = first + i;
-        next_entry[i] = row < end ? index[row] - first_entry : ROOM;
-        next_value[i] = row < end && inside ? widened(grad[(long long)row * width + column]) : 0.0f;
-    }
+    for (int i = 0; i < AHEAD; i++) next_value[i] = value_at(first + i);
     for (int from = first; from < end; from += AHEAD) {
+        const int entry = next_entry;
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) entry[i] = next_entry[i], value[i] = next_value[i];
+        for (int i = 0; i < AHEAD; i++) value[i] = next_value[i];
+        next_entry = entry_at(from + AHEAD + lane % AHEAD);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int row = from + AHEAD + i;
-            next_entry[i] = row < end ? index[row] - first_entry : ROOM;
-            next_value[i] = row < end && inside ? widened(grad[(long long)row * width + column]) : 0.0f;
-        }
+        for (int i = 0; i < AHEAD; i++) next_value[i] = value_at(from + AHEAD + i);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if ((unsigned)entry[i] < (unsigned)held) sums[entry[i]][lane] += value[i];
+        for (int i = 0; i < AHEAD; i++) sums[__shfl_sync(0xffffffffu, entry, i)][lane] += value[i];
     }
     if (!inside) return;
     float* to = partial + ((long long)blockIdx.x * entries + first_entry) * width + column;
