@@ -20,9 +20,8 @@ fn main() {
     let mut collectives = compiler(&torch);
     collectives.flag("-isystem").flag(torch.join("include/torch/csrc/api/include"));
     collectives.flag("-isystem").flag("cpp/gloo-stub").file("cpp/collectives.cpp").compile("torchx_collectives");
-    compiler(&torch)
-        .files(["cpp/cpu.cpp", "cpp/fused.cpp", "cpp/attention.cpp", "cpp/infill.cpp", "cpp/convolution.cpp"])
-        .compile("torchx_cpu");
+    let halves = ["cpu", "fused", "attention", "infill", "convolution", "text"];
+    compiler(&torch).files(halves.map(|name| format!("cpp/{name}.cpp"))).compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {
         Some(cuda) => compile_cuda(&torch, &cuda, &object),

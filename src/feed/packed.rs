@@ -62,12 +62,6 @@ impl Packed {
     pub fn capacity(&self) -> i64 {
         self.starts.size()[0]
     }
-
-    /// Sum over utterances' elements divided by their number: `values` is `[len, channels]`, f32.
-    pub fn mean(&self, values: &Tensor) -> Tensor {
-        let channels = values.size()[1] as f64;
-        (values * &self.mask).sum(Kind::Float) / (self.mask.sum(Kind::Float).clamp_min(1.0) * channels)
-    }
 }
 
 fn mask(owner: &Tensor, capacity: i64) -> Tensor {

@@ -4,13 +4,18 @@
 use crate::feed::Packed;
 use rayon::prelude::*;
 use tch::{Device, Kind, Tensor};
+use torchx::fused::plain;
 use torchx::{Arg, Kernel};
 
 const SOURCE: &str = include_str!("align.cu");
-/// As in the source: frames and tokens of a tile of scores, tokens that a warp holds at once, threads of a block.
-const TILE: i64 = 32;
-const BAND: i64 = 256;
-const THREADS: u32 = 256;
+/// As in the source: frames and tokens of a tile of scores, channels of it at once, tokens that a warp holds, warps of a block at most, frames
+/// whose bits fill a word, and frames of a chunk.
+const TILE: [i64; 2] = [128, 64];
+const SLAB: i64 = 80;
+const PER_WARP: i64 = 128;
+const WARPS: i64 = 8;
+const GROUP: i64 = 8;
+const CHUNK: i64 = 16;
 
 pub struct Aligner {
     /// Present on a GPU; the search then never leaves it.
@@ -28,16 +33,16 @@ impl Aligner {
         Ok(Aligner { kernels: device.is_cuda().then(compile).transpose()? })
     }
 
-    /// For every frame the packed index of its token; gaps point at index 0, and every loss masks them.
+    /// For every frame the packed index of its token; gaps point at index 0, and every loss masks them. The first columns
+    /// of `table` (`[text, channels or more]`) are the tokens' mean frames.
     ///
     /// A frame under a token's mean has log-likelihood `-|mel - mean|² / 2`. The term in `mel` alone is the same on
     /// every path, so `mel · mean - |mean|² / 2` finds the same path for a third of the work.
-    pub fn search(&self, mean: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
-        let mean = mean.detach();
-        let bias = mean.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Float) * -0.5;
+    pub fn search(&self, table: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+        let table = table.detach();
         match &self.kernels {
-            Some(kernels) => kernels.run(&mean, &bias, mel, text, frames).expect("shapes are fixed by construction"),
-            None => on_cpu(&mean, &bias, mel, text, frames),
+            Some(kernels) => kernels.run(&table, mel, text, frames).expect("shapes are fixed by construction"),
+            None => on_cpu(&table, mel, text, frames),
         }
     }
 }
@@ -49,34 +54,33 @@ impl Kernels {
     }
 
     /// Two launches for the whole batch; the host neither copies nor waits.
-    fn run(
-        &self,
-        mean: &Tensor,
-        bias: &Tensor,
-        mel: &Tensor,
-        text: &Packed,
-        frames: &Packed,
-    ) -> Result<Tensor, torchx::Error> {
-        let (mean, mel) = (mean.contiguous(), mel.contiguous());
-        let (channels, stride) = (mel.size()[1], shares(text.longest_segment, BAND) * BAND);
+    fn run(&self, table: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Result<Tensor, torchx::Error> {
+        let narrow = table.kind() == Kind::BFloat16;
+        let table = if narrow { table.contiguous() } else { table.to_kind(Kind::Float).contiguous() };
+        let mel = mel.contiguous();
+        let (channels, warps) = (mel.size()[1], shares(text.longest_segment, PER_WARP));
+        let (stride, utterances) = (warps * PER_WARP, frames.capacity());
         let empty = |size: &[i64], kind| Tensor::empty(size, (kind, mel.device()));
         let scores = empty(&[frames.len(), stride], Kind::Float);
-        let (advanced, last) = (empty(&[frames.len(), stride / 8], Kind::Uint8), empty(&[frames.len()], Kind::Float));
+        // A word holds what is known of the four tokens of a lane.
+        let words = |rows: i64| empty(&[rows, stride / 4], Kind::Int);
+        let (advanced, links) =
+            (words(frames.len() / GROUP + 2 * utterances), words(frames.len() / CHUNK + utterances));
+        let last = empty(&[frames.len(), 2], Kind::Float);
         let token_of_frame = Tensor::zeros([frames.len()], (Kind::Int, mel.device()));
         let spans = [&text.starts, &text.lens, &frames.starts, &frames.lens].map(Arg::Tensor);
-        let sizes = [Arg::I32(channels as i32), Arg::I32(stride as i32)];
+        let number = |value: i64| Arg::I32(value as i32);
 
-        let tiles = |longest: i64| shares(longest, TILE) as u32;
-        let utterances = frames.capacity() as u32;
-        let grid = [tiles(frames.longest_segment), tiles(text.longest_segment), utterances];
-        let shared_bytes = (2 * TILE * (channels + 1) * 4) as u32;
-        let inputs = [&mean, bias, &mel].map(Arg::Tensor);
-        let args = [&inputs[..], &spans, &[Arg::Tensor(&scores)], &sizes].concat();
-        self.scores.launch(grid, [32, THREADS / 32, 1], shared_bytes, &args)?;
+        let tiles = |longest: i64, tile: i64| shares(longest, tile) as u32;
+        let grid = [tiles(frames.longest_segment, TILE[0]), tiles(text.longest_segment, TILE[1]), utterances as u32];
+        let shared_bytes = (TILE.iter().sum::<i64>() * shares(channels.min(SLAB), 4) * 4 * 4) as u32;
+        let sizes = [channels, table.size()[1], i64::from(narrow), stride].map(number);
+        let args = [&[&table, &mel].map(Arg::Tensor)[..], &spans, &[Arg::Tensor(&scores)], &sizes].concat();
+        self.scores.launch(grid, [256, 1, 1], shared_bytes, &args)?;
 
-        let outputs = [&advanced, &last, &token_of_frame].map(Arg::Tensor);
-        let args = [&[Arg::Tensor(&scores)][..], &spans, &outputs, &sizes[1..]].concat();
-        self.align.launch([utterances, 1, 1], [THREADS, 1, 1], 0, &args)?;
+        let outputs = [&advanced, &links, &last, &token_of_frame].map(Arg::Tensor);
+        let args = [&[Arg::Tensor(&scores)][..], &spans, &outputs, &[number(stride)]].concat();
+        self.align.launch([utterances as u32, 1, 1], [32 * warps.min(WARPS) as u32, 1, 1], 0, &args)?;
         Ok(token_of_frame)
     }
 }
@@ -85,9 +89,11 @@ fn shares(total: i64, share: i64) -> i64 {
     (total + share - 1) / share
 }
 
-fn on_cpu(mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+fn on_cpu(table: &Tensor, mel: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
+    let mean = table.narrow(1, 0, mel.size()[1]).to_kind(Kind::Float);
+    let bias = mean.square().sum_dim_intlist([1i64].as_slice(), false, Kind::Float) * -0.5;
     let used = spans(text).zip(spans(frames)).filter(|(text, _)| text.1 > 0);
-    let jobs: Vec<Job> = used.map(|(text, frames)| Job::new(mean, bias, mel, text, frames)).collect();
+    let jobs: Vec<Job> = used.map(|(text, frames)| Job::new(&mean, &bias, mel, text, frames)).collect();
     let paths: Vec<Vec<usize>> = jobs.par_iter().map(|job| best_path(&job.scores, job.tokens)).collect();
     let mut token_of_frame = vec![0i32; frames.len() as usize];
     for (job, path) in jobs.iter().zip(paths) {
@@ -100,8 +106,7 @@ fn on_cpu(mean: &Tensor, bias: &Tensor, mel: &Tensor, text: &Packed, frames: &Pa
 
 /// Frames that each token got: `[text, 1]`, f32.
 pub fn durations(token_of_frame: &Tensor, text: &Packed, frames: &Packed) -> Tensor {
-    let counts = Tensor::zeros([text.len(), 1], (Kind::Float, token_of_frame.device()));
-    counts.index_add(0, token_of_frame, &frames.mask)
+    plain::lasted(token_of_frame, text.len(), &frames.mask).expect("shapes are fixed by construction")
 }
 
 struct Job {

@@ -8,9 +8,9 @@ use crate::feed::Packed;
 use tch::{Kind, Tensor};
 
 /// Smallest share of an utterance's frames that is context.
-const LEAST_SHARE: f64 = 0.1;
+pub(super) const LEAST_SHARE: f64 = 0.1;
 /// Share of utterances whose context frames come without their content: a reference has no transcript.
-const WITHOUT_CONTENT: f64 = 0.5;
+pub(super) const WITHOUT_CONTENT: f64 = 0.5;
 
 /// Which rows of an axis the decoder gets as context, and where it gets content. `[rows, 1]` each, f32, 0 or 1.
 pub struct ContextMasks {
@@ -23,7 +23,11 @@ impl ContextMasks {
     /// For each utterance a share of frames, up to `share`, at its front, its end, in its middle or at both ends.
     /// `dropout`: share of utterances without any condition; as many again keep their content and lose their context.
     pub fn draw(frames: &Packed, share: f64, dropout: f64) -> Self {
-        let chance = Chance::draw(frames, if share > 0.0 { 6 } else { 1 });
+        ContextMasks::choose(frames, &Chance::draw(frames, share), share, dropout)
+    }
+
+    /// The same by draws that were made; draw.cu is this for a GPU.
+    pub fn choose(frames: &Packed, chance: &Chance, share: f64, dropout: f64) -> Self {
         let conditioned = chance.row(0).ge(dropout).to_kind(Kind::Float);
         if share == 0.0 {
             return ContextMasks { context: None, content: along(&[conditioned], frames).remove(0) };
@@ -40,12 +44,13 @@ impl ContextMasks {
     }
 }
 
-/// Uniform draws: `[rows, capacity]`.
-struct Chance(Tensor);
+/// Uniform draws, six for each utterance, or one where there is no context: `[draws, capacity]`.
+pub struct Chance(pub Tensor);
 
 impl Chance {
-    fn draw(frames: &Packed, rows: i64) -> Self {
-        Chance(Tensor::rand([rows, frames.capacity()], (Kind::Float, frames.lens.device())))
+    pub fn draw(frames: &Packed, share: f64) -> Self {
+        let draws = if share > 0.0 { 6 } else { 1 };
+        Chance(Tensor::rand([draws, frames.capacity()], (Kind::Float, frames.lens.device())))
     }
 
     fn row(&self, row: i64) -> Tensor {

@@ -3,7 +3,7 @@
 //! no speaker.
 
 use super::graph::GraphWriter;
-use super::layers::{Attention, Conv, FIXED, GraphRotary, LayerNorm, Linear, Rotary, embedding, lookup};
+use super::layers::{Attention, Conv, FIXED, GraphRotary, LayerNorm, Linear, Rotary, embedded, embedding};
 use super::track::{Track, with_gap_row};
 use host::config;
 use host::onnx::Value;
@@ -73,8 +73,8 @@ impl Encoder {
     pub fn forward(&self, tokens: &Tensor, languages: &Tensor, track: &Track, train: bool) -> Encoded {
         let kind = track.mask.kind();
         let scale = (self.embedding.size()[1] as f64).sqrt();
-        let spoken = with_gap_row(&(lookup(&self.languages, languages) * scale)).to_kind(kind);
-        let mut x = (lookup(&self.embedding, tokens) * scale).to_kind(kind) + track.owners.spread(&spoken);
+        let spoken = with_gap_row(&embedded(&self.languages, languages, scale, kind));
+        let mut x = embedded(&self.embedding, tokens, scale, kind) + track.owners.spread(&spoken);
         let dropout = dropout(self.dropout, &x, train);
         for (conv, norm) in &self.prenet {
             x = conv_norm(&x, conv, norm, true, &dropout, track);
@@ -209,6 +209,5 @@ fn conv_norm(x: &Tensor, conv: &Conv, norm: &LayerNorm, add: bool, dropout: &Dro
 /// duration, so that speech comes out as long as it was recorded. Squared errors of logarithms are lowest at the
 /// geometric mean, which is shorter. `[text, 1]` each, f32; 0 frames in gaps.
 pub fn duration_loss(predicted: &Tensor, frames: &Tensor, mask: &Tensor) -> Tensor {
-    let surprise = frames * (frames.clamp_min(1.0).log() - predicted) - frames + predicted.exp();
-    (surprise * mask).sum(Kind::Float) / frames.sum(Kind::Float).clamp_min(1.0)
+    torchx::fused::count_loss(predicted, frames, mask).expect(FIXED)
 }

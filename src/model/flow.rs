@@ -4,7 +4,7 @@ use std::f64::consts::FRAC_PI_2;
 use tch::{Kind, Tensor};
 
 /// Width of the path's end: what keeps the target finite where noise and speech meet (Matcha-TTS, eq. 2).
-const SIGMA_MIN: f64 = 1e-4;
+pub(super) const SIGMA_MIN: f64 = 1e-4;
 
 /// Point at `time` on the path from `noise` to `speech`, and the velocity there. `time`: `[frames, 1]`.
 pub fn path(noise: &Tensor, speech: &Tensor, time: &Tensor) -> (Tensor, Tensor) {
@@ -50,17 +50,18 @@ pub fn sample(noise: Tensor, steps: usize, velocity: impl Fn(&Tensor, f64) -> Te
     x
 }
 
-/// One time for each utterance, spread evenly over the unit interval and shifted by one draw: every batch sees early,
+/// One time for each utterance, spread evenly over the unit interval and shifted by one uniform draw (`[1]`): every batch sees early,
 /// middle and late times, which lowers the variance of the loss (Kingma et al. 2021, appendix I.1).
-pub fn draw_times(utterances: i64, device: tch::Device) -> Tensor {
-    let even = Tensor::arange(utterances, (Kind::Float, device)) / utterances as f64;
-    (even + Tensor::rand([1], (Kind::Float, device))).remainder(1.0)
+pub fn times(utterances: i64, shift: &Tensor) -> Tensor {
+    let even = Tensor::arange(utterances, (Kind::Float, shift.device())) / utterances as f64;
+    (even + shift).remainder(1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use tch::Device;
+    use tch::kind::FLOAT_CPU;
 
     #[test]
     fn path_starts_at_noise_ends_at_speech_and_moves_at_its_velocity() {
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn times_cover_the_interval() {
         tch::manual_seed(3);
-        let times = draw_times(8, Device::Cpu).sort(0, false).0;
+        let times = times(8, &Tensor::rand([1], FLOAT_CPU)).sort(0, false).0;
         let gaps = times.diff::<Tensor>(1, 0, None, None);
         assert!(f64::try_from((gaps - 0.125).abs().max()).unwrap() < 1e-5);
     }

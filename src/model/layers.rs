@@ -3,7 +3,7 @@
 
 use super::conv;
 use super::graph::GraphWriter;
-use super::track::Track;
+use super::track::{Track, rotary_tables};
 use host::onnx::{Attribute, Kind as Number, Value};
 use std::sync::OnceLock;
 use tch::nn::{Init, Path};
@@ -235,14 +235,19 @@ pub fn gated_add(x: &Tensor, y: &Tensor, table: &Tensor, track: &Track) -> Tenso
 /// Rotary position tables of one axis, shared by all layers (Su et al. 2021; halves, as in GPT-NeoX).
 pub struct Rotary {
     /// `[len, head_dim / 2]`, f32.
-    cos: Tensor,
-    sin: Tensor,
+    pub(super) cos: Tensor,
+    pub(super) sin: Tensor,
 }
 
 impl Rotary {
     pub fn new(track: &Track, head_dim: i64) -> Self {
         let (position, half) = (&track.seqs.position, head_dim / 2);
-        let exponent = Tensor::arange(half, (Kind::Float, position.device())) * (-(10_000f64.ln()) / half as f64);
+        let slope = -(10_000f64.ln()) / half as f64;
+        if position.device().is_cuda() {
+            let [cos, sin] = rotary_tables(track.seqs, half, slope).expect(FIXED);
+            return Rotary { cos, sin };
+        }
+        let exponent = Tensor::arange(half, (Kind::Float, position.device())) * slope;
         let angle = position.to_kind(Kind::Float).unsqueeze(1) * exponent.exp().unsqueeze(0);
         Rotary { cos: angle.cos(), sin: angle.sin() }
     }
@@ -365,8 +370,7 @@ pub fn embedding(path: &Path, rows: i64, channels: i64) -> Tensor {
     path.var("embedding", &[rows, channels], Init::Randn { mean: 0.0, stdev: (channels as f64).powf(-0.5) })
 }
 
-/// The rows of `table` at `index`. Unlike `index_select`'s, this gradient sorts instead of adding atomically: it comes
-/// out the same every time.
-pub fn lookup(table: &Tensor, index: &Tensor) -> Tensor {
-    Tensor::embedding(table, index, -1, false, false)
+/// The rows of `table` at `index`, times `scale`.
+pub fn embedded(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Tensor {
+    fused::embed(table, index, scale, kind).expect(FIXED)
 }

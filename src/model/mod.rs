@@ -9,6 +9,7 @@ mod branches;
 mod context;
 pub mod conv;
 mod decoder;
+mod draw;
 mod encoder;
 pub mod flow;
 pub mod graph;
@@ -22,14 +23,15 @@ use align::Aligner;
 pub use branches::{Branch, Branches};
 use context::ContextMasks;
 use decoder::{Conditioning, Context, Decoder};
+use draw::Draw;
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use graph::GraphWriter;
 use host::config;
 use host::onnx::{Attribute, Kind as Number, Port, Value};
-use layers::lookup;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
-use track::{Track, half, repeat, with_gap_row};
+use torchx::fused::{self, Spans};
+use track::{Track, half};
 
 pub struct Voice {
     encoder: Encoder,
@@ -99,45 +101,6 @@ pub struct GraphBranches {
     /// f32: 1 or 0.
     pub content: Value,
     pub weights: Value,
-}
-
-/// Random points on the paths from noise to a batch's frames, each utterance's as often as `draws_per_item` says.
-struct Draw {
-    /// The batch's frames, copies end to end.
-    frames: Packed,
-    /// `[copies * capacity]`
-    times: Tensor,
-    masks: ContextMasks,
-    /// `[copies * frames, n_mels]` each.
-    speech: Tensor,
-    noisy: Tensor,
-    velocity: Tensor,
-}
-
-impl Draw {
-    fn new(batch: &Batch, copies: i64, context_share: f64, dropout: f64) -> Self {
-        let frames = repeat(&batch.frames, copies);
-        let times = flow::draw_times(frames.capacity(), batch.mel.device());
-        let masks = ContextMasks::draw(&frames, context_share, dropout);
-        let speech = batch.mel.repeat([copies, 1]);
-        let per_frame = with_gap_row(&times.unsqueeze(1)).index_select(0, &frames.owner);
-        let (noisy, velocity) = flow::path(&speech.randn_like(), &speech, &per_frame);
-        Draw { frames, times, masks, speech, noisy, velocity }
-    }
-
-    fn conditioning<'a>(&'a self, content: &'a Tensor) -> Conditioning<'a> {
-        let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.speech, mask });
-        Conditioning { content, content_mask: &self.masks.content, context, times: &self.times }
-    }
-
-    /// Mean over generated frames: the context is given, so there is nothing to learn from it.
-    fn loss(&self, guess: &Tensor) -> Tensor {
-        let error = (guess - &self.velocity).square();
-        match &self.masks.context {
-            Some(context) => masked_mean(&error, &(&self.frames.mask - context)),
-            None => self.frames.mean(&error),
-        }
-    }
 }
 
 /// What text and alignment give: content for the decoder, and the losses that come before it.
@@ -213,13 +176,14 @@ impl Voice {
         let track = self.text_track(text);
         let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, train);
         let token_of_frame = self.token_of_frame(&encoded, batch);
-        let (mean, content) = encoded.split(&lookup(&encoded.table, &token_of_frame));
-        let lasted = align::durations(&token_of_frame, text, frames);
+        let along = Spans::new(&frames.owner, &frames.starts, &frames.lens).expect("three lists");
+        let laid =
+            fused::lay(&encoded.table, &token_of_frame, self.n_mels(), &track.spans, &along).expect(layers::FIXED);
         let predicted = self.duration.forward(&encoded.hidden, &track, train);
         Aligned {
-            prior: frames.mean(&(&batch.mel - mean).square()) * 0.5,
-            duration: duration_loss(&predicted, &lasted, &text.mask),
-            content,
+            prior: fused::square_loss(&laid.mean, &batch.mel, &frames.mask, None, 0.5).expect(layers::FIXED),
+            duration: duration_loss(&predicted, &laid.lasted, &text.mask),
+            content: laid.content,
         }
     }
 
@@ -231,10 +195,7 @@ impl Voice {
     fn token_of_frame(&self, encoded: &Encoded, batch: &Batch) -> Tensor {
         match &batch.token_of_frame {
             Some(known) => known.shallow_clone(),
-            None => {
-                let (mean, _) = encoded.split(&encoded.table.detach());
-                self.aligner.search(&mean, &batch.mel, &batch.text, &batch.frames)
-            }
+            None => self.aligner.search(&encoded.table, &batch.mel, &batch.text, &batch.frames),
         }
     }
 
@@ -412,8 +373,7 @@ impl Voice {
 
     fn search(&self, tokens: &Tensor, languages: &Tensor, text: &Packed, mel: &Tensor, frames: &Packed) -> Tensor {
         let encoded = self.encoder.forward(tokens, languages, &self.text_track(text), false);
-        let (mean, _) = encoded.split(&encoded.table);
-        self.aligner.search(&mean, mel, text, frames)
+        self.aligner.search(&encoded.table, mel, text, frames)
     }
 
     /// How a speaker sounds to the decoder: `[decoder_dim]`, f32, of normalised frames. Only where the voice clones.
@@ -425,10 +385,4 @@ impl Voice {
 /// A number whose gradient by `output` is `gradient`.
 pub(crate) fn along(output: &Tensor, gradient: &Tensor) -> Tensor {
     (output * gradient).sum(Kind::Float)
-}
-
-/// Mean of the rows of `values` (`[rows, channels]`) that `mask` (`[rows, 1]`) counts.
-fn masked_mean(values: &Tensor, mask: &Tensor) -> Tensor {
-    let channels = values.size()[1] as f64;
-    (values * mask).sum(Kind::Float) / (mask.sum(Kind::Float).clamp_min(1.0) * channels)
 }

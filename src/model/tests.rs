@@ -1,5 +1,6 @@
 //! The model against itself and against references: packed equals alone, and one batch can be learned by heart.
 
+use super::track::{repeat, with_gap_row};
 use super::*;
 use host::config::Config;
 use host::loader::{Axis, GAP, Span};
@@ -74,7 +75,7 @@ fn fixed_loss(voice: &Voice, batch: &Batch) -> Tensor {
     let track = voice.text_track(&batch.text);
     let encoded = voice.encoder.forward(&batch.tokens, &batch.languages, &track, false);
     let path = voice.token_of_frame(&encoded, batch);
-    let (mean, content) = encoded.split(&lookup(&encoded.table, &path));
+    let (mean, content) = encoded.split(&encoded.table.index_select(0, &path));
     let times = Tensor::full([batch.frames.capacity()], 0.3, (Kind::Float, Device::Cpu));
     let mask = first_third(batch);
     let context = voice.clones().then_some(Context { mel: &batch.mel, mask: &mask });
@@ -236,9 +237,9 @@ fn context_is_given_clean_and_counted_out_of_the_loss() {
         let count = generated.sum(Kind::Float).double_value(&[]) * 6.0;
         assert!((error / count - loss).abs() < 1e-5 * loss);
         // Clean frames are looked at, but for those that are to be generated.
-        draw.speech += draw.speech.randn_like() * &generated;
+        draw.speech = &draw.speech + draw.speech.randn_like() * &generated; // the batch's own stay
         assert_eq!(guess(&voice, &batch, &draw), before);
-        draw.speech += draw.speech.randn_like() * &context;
+        draw.speech = &draw.speech + draw.speech.randn_like() * &context;
         assert_ne!(guess(&voice, &batch, &draw), before);
     }
 }
@@ -395,6 +396,8 @@ fn search_on_the_gpu_equals_the_cpu_on_large_cases() {
             let tokens = 1 + rng.below(350);
             (tokens, tokens + rng.below(900), seed)
         })
+        // More tokens than a block's warps hold at once.
+        .chain([(1300, 2100, 41)])
         .collect();
     let on_cpu = batch(&utterances);
     let on_gpu = on_cpu.copy_to(Device::Cuda(0));
@@ -482,6 +485,67 @@ fn gradients_on_the_gpu_are_the_same_every_time() {
     let run = || collected(&gpu_store, || drop(voice.backward_at(&batch, &draw, &weight(1.0))));
     for ((name, one), (_, two)) in run().iter().zip(&run()) {
         assert_eq!(one, two, "{name}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn what_is_drawn_on_the_gpu_equals_the_cpu() {
+    torchx::cuda::load().unwrap();
+    let batch = batch(&[(5, 13, 71), (30, 80, 72), (7, 7, 73), (2, 3, 74)]);
+    let gpu_batch = batch.copy_to(GPU);
+    for (seed, (copies, share)) in [(1, 0.7), (2, 0.7), (3, 0.05), (1, 0.0)].into_iter().cycle().take(40).enumerate() {
+        tch::manual_seed(seed as i64);
+        let [frames, gpu_frames] = [&batch, &gpu_batch].map(|batch| repeat(&batch.frames, copies));
+        let floats = (Kind::Float, Device::Cpu);
+        let numbers = draw::Numbers {
+            shift: Tensor::rand([1], floats),
+            chance: context::Chance::draw(&frames, share),
+            noise: Tensor::randn([frames.len(), 6], floats),
+        };
+        let gpu_numbers = draw::Numbers {
+            shift: numbers.shift.to_device(GPU),
+            chance: context::Chance(numbers.chance.0.to_device(GPU)),
+            noise: numbers.noise.to_device(GPU),
+        };
+        let wanted = Draw::by(&numbers, &batch, frames, share, 0.3);
+        let found = Draw::by(&gpu_numbers, &gpu_batch, gpu_frames, share, 0.3);
+        let parts = |draw: &Draw| {
+            let Draw { frames: _, times, masks, speech, noisy, velocity } = draw;
+            let context = masks.context.as_ref().map_or_else(|| masks.content.zeros_like(), Tensor::shallow_clone);
+            [times, &context, &masks.content, speech, noisy, velocity].map(|part| part.to_device(Device::Cpu))
+        };
+        for (index, (wanted, found)) in parts(&wanted).iter().zip(&parts(&found)).enumerate() {
+            let distance = (wanted - found).abs().max().double_value(&[]);
+            assert!(distance <= 1e-6, "part {index} of {copies} copies, share {share}: {distance}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn tables_of_an_axis_on_the_gpu_equal_the_cpu() {
+    torchx::cuda::load().unwrap();
+    let batch = batch(&[(5, 13, 71), (30, 80, 72), (7, 7, 73)]);
+    let gpu_batch = batch.copy_to(GPU);
+    let (wanted, found) = (half(&batch.frames), half(&gpu_batch.frames));
+    let tables = |axis: &Packed| {
+        let Packed { position, owner, mask, cu_seqlens, starts, lens, longest_segment: _ } = axis;
+        [position, owner, mask, cu_seqlens, starts, lens].map(|table| table.to_device(Device::Cpu))
+    };
+    assert_eq!(tables(&wanted), tables(&found));
+    for kind in [Kind::Float, Kind::BFloat16] {
+        for (wanted, found) in [(&wanted, &found), (&batch.text, &gpu_batch.text)] {
+            let (wanted, found) = (Track::new(wanted, kind), Track::new(found, kind));
+            assert_eq!(wanted.mask, found.mask.to_device(Device::Cpu));
+            let owners = wanted.seqs.capacity() + 1;
+            let rows = Tensor::arange(owners * 4, (Kind::Float, Device::Cpu)).view([owners, 4]).to_kind(kind);
+            assert_eq!(wanted.owners.spread(&rows), found.owners.spread(&rows.to_device(GPU)).to_device(Device::Cpu));
+            let (wanted, found) = (layers::Rotary::new(&wanted, 16), layers::Rotary::new(&found, 16));
+            for (wanted, found) in [(&wanted.cos, &found.cos), (&wanted.sin, &found.sin)] {
+                assert!((wanted - found.to_device(Device::Cpu)).abs().max().double_value(&[]) < 1e-5);
+            }
+        }
     }
 }
 

@@ -233,6 +233,39 @@ unsafe extern "C" {
         count: usize,
     ) -> Message;
     pub(crate) fn torchx_versions(tensors: *const *const RawTensor, count: usize) -> i64;
+    pub(crate) fn torchx_lay(
+        program: *const Program,
+        table: *const RawTensor,
+        token_of_frame: *const RawTensor,
+        mels: i64,
+        text_owner: *const RawTensor,
+        frames: RawSpans,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_embed(
+        program: *const Program,
+        table: *const RawTensor,
+        index: *const RawTensor,
+        scale: f64,
+        bf16: bool,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_square_loss(
+        program: *const Program,
+        guess: *const RawTensor,
+        target: *const RawTensor,
+        mask: *const RawTensor,
+        except: *const RawTensor,
+        factor: f64,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_count_loss(
+        program: *const Program,
+        predicted: *const RawTensor,
+        counts: *const RawTensor,
+        mask: *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
 }
 
 /// Mirror of the C++ struct `Spans`.

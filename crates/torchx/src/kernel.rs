@@ -1,6 +1,8 @@
 //! CUDA kernels from source, compiled at run time by NVRTC for the very device they run on.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use tch::{Device, Tensor};
 
@@ -14,8 +16,10 @@ pub struct Kernel {
     device: Device,
 }
 
-// SAFETY: a loaded function may be launched from any thread; not `Sync`, so from one at a time.
+// SAFETY: never written after it is made; a loaded function may be launched from any thread.
 unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
 
 /// What a kernel takes: a tensor's first element as a pointer, or a number.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +44,20 @@ impl Kernel {
     /// Several functions of one source, which is compiled once.
     pub fn compile_all<const N: usize>(source: &str, names: [&str; N], device: Device) -> Result<[Kernel; N], Error> {
         Ok(compile(source, names, device)?.map(|kernel| Kernel { kernel, device }))
+    }
+
+    /// The same, compiled once for each device and kept for good: for functions that have nowhere to hold a kernel.
+    pub fn shared(source: &'static str, name: &'static str, device: Device) -> Result<&'static Kernel, Error> {
+        type Kernels = HashMap<(&'static str, &'static str, i32), &'static Kernel>;
+        static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Default::default);
+        let mut kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (source, name, cuda::index(device)?);
+        if let Some(&kernel) = kernels.get(&key) {
+            return Ok(kernel);
+        }
+        let kernel = Box::leak(Box::new(Kernel::compile(source, name, device)?));
+        kernels.insert(key, kernel);
+        Ok(kernel)
     }
 
     /// Queues the kernel on the device's current stream, so it can be part of a graph.

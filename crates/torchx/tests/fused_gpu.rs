@@ -47,6 +47,22 @@ fn difference(a: &Tensor, b: &Tensor) -> f64 {
     (a - &b).abs().max().double_value(&[]) / b.abs().max().double_value(&[]).max(1.0)
 }
 
+/// Without a GPU: what the tests below call can be called, and is the same either way.
+#[test]
+fn cases_agree_on_the_cpu() {
+    tch::manual_seed(5);
+    let batch = cases::batch(203, Device::Cpu);
+    for (case, kind) in cases::all().iter().flat_map(|case| [(case, Kind::Float), (case, Kind::BFloat16)]) {
+        let inputs = case.inputs(203, 64, &batch, kind);
+        let upstream = Tensor::randn([203, case.parts * 64], (Kind::Float, Device::Cpu)).to_kind(kind);
+        let run = |way| case.run(&case.leaves(&inputs, kind, Device::Cpu), &upstream, &batch, way).unwrap();
+        for (index, (ours, plain)) in run(Way::Fused).iter().zip(&run(Way::Plain)).enumerate() {
+            let difference = difference(ours, plain);
+            assert!(difference < 1e-4, "{}, {kind:?}: result {index} differs by {difference}", case.name);
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn fused_equals_plain_on_the_cpu() {

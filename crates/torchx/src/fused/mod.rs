@@ -10,6 +10,7 @@ mod convolution;
 mod infill;
 pub mod plain;
 mod program;
+mod text;
 pub(crate) mod update;
 
 use tch::{Device, Kind, Tensor};
@@ -25,6 +26,7 @@ pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm
 pub use infill::{Infill, infill};
 pub(crate) use program::Program;
 use program::{Source, program};
+pub use text::{Laid, count_loss, embed, lay, square_loss};
 pub use update::{Tally, Update};
 
 /// Where the utterances of a packed batch lie: one after the other, in order, each in one piece, gaps between them.

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::{Dropout, Infill, Spans, Weights};
+use super::{Dropout, Infill, Laid, Spans, Weights};
 use crate::error::Error;
 use crate::narrow::narrowed;
 
@@ -118,4 +118,46 @@ pub fn infill(inputs: &Infill) -> Result<Tensor, Error> {
     let x = x.f_addcmul(&content.f_unsqueeze(0)?, &said)?.f_view([len, -1])?;
     let clean = linear(&clean.f_mul(given)?.f_to_kind(kind)?, clean_layer[0], Some(clean_layer[1]))?;
     Ok(x.f_addcmul(&clean, &given.f_to_kind(kind)?)?)
+}
+
+pub fn lay(table: &Tensor, token_of_frame: &Tensor, mels: i64, frames: &Spans) -> Result<Laid, Error> {
+    let rows = rows_of(table, token_of_frame)?;
+    let parts = rows.f_split_with_sizes([mels, table.size()[1] - mels], 1)?;
+    let mask = frames.owner.f_lt(frames.utterances())?.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
+    let lasted = lasted(token_of_frame, table.size()[0], &mask)?;
+    Ok(Laid { mean: parts[0].f_to_kind(Kind::Float)?, content: parts[1].shallow_clone(), lasted })
+}
+
+/// Frames of each of `text` tokens among those that `mask` (`[frames, 1]`, f32) counts: `[text, 1]`, f32.
+pub fn lasted(token_of_frame: &Tensor, text: i64, mask: &Tensor) -> Result<Tensor, Error> {
+    Ok(Tensor::f_zeros([text, 1], (Kind::Float, mask.device()))?.f_index_add(0, token_of_frame, mask)?)
+}
+
+pub fn embed(table: &Tensor, index: &Tensor, scale: f64, kind: Kind) -> Result<Tensor, Error> {
+    Ok(rows_of(table, index)?.f_mul_scalar(scale)?.f_to_kind(kind)?)
+}
+
+/// Unlike `index_select`'s, this gradient sorts instead of adding atomically: it comes out the same every time.
+fn rows_of(table: &Tensor, index: &Tensor) -> Result<Tensor, Error> {
+    Ok(Tensor::f_embedding(table, index, -1, false, false)?)
+}
+
+pub fn square_loss(
+    guess: &Tensor,
+    target: &Tensor,
+    mask: &Tensor,
+    except: Option<&Tensor>,
+    factor: f64,
+) -> Result<Tensor, Error> {
+    let mask = except.map_or_else(|| Ok(mask.shallow_clone()), |except| mask.f_sub(except))?;
+    let errors = guess.f_sub(target)?.f_square()?.f_mul(&mask)?.f_sum(Kind::Float)?;
+    let elements = mask.f_sum(Kind::Float)?.f_clamp_min(1.0)?.f_mul_scalar(guess.size()[1] as f64)?;
+    let mean = errors.f_div(&elements)?;
+    Ok(if factor == 1.0 { mean } else { mean.f_mul_scalar(factor)? })
+}
+
+pub fn count_loss(predicted: &Tensor, counts: &Tensor, mask: &Tensor) -> Result<Tensor, Error> {
+    let missed = counts.f_clamp_min(1.0)?.f_log()?.f_sub(predicted)?;
+    let surprise = counts.f_mul(&missed)?.f_sub(counts)?.f_add(&predicted.f_exp()?)?;
+    Ok(surprise.f_mul(mask)?.f_sum(Kind::Float)?.f_div(&counts.f_sum(Kind::Float)?.f_clamp_min(1.0)?)?)
 }

@@ -28,6 +28,10 @@ pub(super) enum Source {
     Norm { width: i64, taps: i64, rectified: bool },
     Fold { taps: i64 },
     Product { taps: i64 },
+    Lay,
+    Embed,
+    SquareLoss,
+    CountLoss,
 }
 
 impl Source {
@@ -58,15 +62,23 @@ impl Source {
                 return [&format!("#define TAPS {taps}\n"), PRELUDE, DROPOUT, include_str!("fold.cu")].concat();
             }
             Source::Product { taps } => (format!("#define TAPS {taps}\n"), include_str!("product.cu")),
+            Source::Lay => (String::new(), include_str!("lay.cu")),
+            Source::Embed => (String::new(), include_str!("embed.cu")),
+            Source::SquareLoss => (String::new(), include_str!("square_loss.cu")),
+            Source::CountLoss => (String::new(), include_str!("count_loss.cu")),
         };
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// Forward, backward, and the kernel that adds up what the blocks of the backward pass summed; rotary sums nothing, and
+    /// Forward, backward, and the kernel that adds up what the blocks of the backward pass summed; some sum nothing, and
     /// attention has one that goes before its backward pass.
     fn kernels(self) -> [&'static str; 3] {
         match self {
-            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary => ["forward", "backward", "sum_segments"],
+            Source::Adaln { .. } | Source::GatedAdd | Source::Rotary | Source::Lay | Source::CountLoss => {
+                ["forward", "backward", "sum_segments"]
+            }
+            Source::Embed => ["forward", "backward", "sum_stretches"],
+            Source::SquareLoss => ["forward", "backward", "finish"],
             Source::Depthwise { .. } => ["forward", "backward", "sum_taps"],
             Source::BiasGelu | Source::BiasLeaky { .. } | Source::Linear | Source::Infill | Source::Norm { .. } => {
                 ["forward", "backward", "sum_bias"]

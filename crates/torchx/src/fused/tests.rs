@@ -164,3 +164,27 @@ fn kernels_of_the_cpu_are_the_plain_operations() {
         assert_eq!(bias_gelu(&nothing, &random(&[8])).unwrap().size(), [0, 8]);
     });
 }
+
+#[test]
+fn lay_gives_each_frame_its_token_and_counts_them() {
+    // Two tokens for the first utterance, three for the last; rows of the text as those of the frames.
+    let tokens: Vec<i32> =
+        [vec![0; 3], vec![3, 3, 3, 4, 4], vec![0; 3], vec![11, 12, 12, 12, 12, 12, 12, 13, 13], vec![0; 3]].concat();
+    let (table, spans) = (random(&[23, 6]), spans());
+    let laid = lay(&table, &Tensor::from_slice(&tokens), 4, &spans, &spans).unwrap();
+    let row = |t: usize| rows(&table)[tokens[t] as usize].clone();
+    assert_rows(&laid.mean, &(0..23).map(|t| row(t)[..4].to_vec()).collect::<Vec<_>>());
+    assert_rows(&laid.content, &(0..23).map(|t| row(t)[4..].to_vec()).collect::<Vec<_>>());
+    let lasted = |token: usize| (0..23).filter(|&t| owners()[t] < 3 && tokens[t] as usize == token).count() as f64;
+    assert_rows(&laid.lasted, &(0..23).map(|token| vec![lasted(token)]).collect::<Vec<_>>());
+}
+
+#[test]
+fn embed_takes_rows_and_scales_them() {
+    let (table, index) = (random(&[4, 8]), [2i32, 0, 2, 3]);
+    let out = embed(&table, &Tensor::from_slice(&index), 1.5, Kind::Float).unwrap();
+    let scaled = |entry: i32| rows(&table)[entry as usize].iter().map(|value| value * 1.5).collect::<Vec<f64>>();
+    assert_rows(&out, &index.map(scaled));
+    out.sum(Kind::Float).backward();
+    assert_rows(&table.grad(), &[1.0, 0.0, 2.0, 1.0].map(|count| vec![count * 1.5; 8]));
+}

@@ -10,6 +10,9 @@ const HEAD_DIM: i64 = 64;
 const LONGEST: i64 = 800;
 const GAP: i64 = 4;
 
+/// Of the table of the case of embeddings: more than a block of its backward pass holds.
+const ENTRIES: i64 = 300;
+
 pub struct Case {
     pub name: &'static str,
     /// Columns of the output, in widths.
@@ -29,6 +32,12 @@ pub struct Batch {
     pub sin: Tensor,
     /// Borders of utterances and of the gaps between them.
     pub cu_seqlens: Tensor,
+    /// `[rows]` each, i32.
+    token_of_frame: Tensor,
+    entry_of_row: Tensor,
+    /// `[rows, 1]` each, f32: rows of utterances, and every third of them.
+    mask: Tensor,
+    except: Tensor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +46,7 @@ pub enum Way {
     Plain,
 }
 
-pub fn all() -> [Case; 13] {
+pub fn all() -> [Case; 17] {
     [
         Case {
             name: "adaln",
@@ -209,6 +218,61 @@ pub fn all() -> [Case; 13] {
                 Ok(vec![made, spread])
             },
         },
+        // Tokens of three frames each; a token's frames show as a factor of its row.
+        Case {
+            name: "lay",
+            parts: 3,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, 2 * width]],
+            compute: |inputs, batch, way| {
+                let (spans, width) = (&batch.spans, inputs[0].size()[1] / 2);
+                let laid = match way {
+                    Way::Fused => fused::lay(&inputs[0], &batch.token_of_frame, width, spans, spans)?,
+                    Way::Plain => plain::lay(&inputs[0], &batch.token_of_frame, width, spans)?,
+                };
+                let kind = inputs[0].kind();
+                let lasted = inputs[0].f_narrow(1, 0, width)?.f_mul(&laid.lasted.f_to_kind(kind)?)?;
+                Ok(vec![laid.mean.f_to_kind(kind)?, laid.content, lasted])
+            },
+        },
+        Case {
+            name: "embed",
+            parts: 1,
+            weights: &[0],
+            sizes: |rows, width, _| vec![vec![ENTRIES, width], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let embed = if way == Way::Fused { fused::embed } else { plain::embed };
+                let rows = embed(&inputs[0], &batch.entry_of_row, 1.5, inputs[1].kind())?;
+                Ok(vec![rows.f_add(&inputs[1])?])
+            },
+        },
+        // Losses as the distance above.
+        Case {
+            name: "square_loss",
+            parts: 1,
+            weights: &[],
+            sizes: |rows, width, _| vec![vec![rows, width], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let square_loss = if way == Way::Fused { fused::square_loss } else { plain::square_loss };
+                let target = inputs[1].f_detach()?.f_to_kind(Kind::Float)?;
+                // So large that its gradients are not lost beside the tolerance.
+                let factor = target.numel() as f64;
+                let loss = square_loss(&inputs[0], &target, &batch.mask, Some(&batch.except), factor)?;
+                Ok(vec![spread(&loss, &inputs[1])?])
+            },
+        },
+        Case {
+            name: "count_loss",
+            parts: 1,
+            weights: &[0],
+            sizes: |rows, width, _| vec![vec![rows, 1], vec![rows, width]],
+            compute: |inputs, batch, way| {
+                let count_loss = if way == Way::Fused { fused::count_loss } else { plain::count_loss };
+                let counts = batch.entry_of_row.f_to_kind(Kind::Float)?.f_unsqueeze(1)?.f_mul(&batch.mask)?;
+                let loss = count_loss(&inputs[0], &counts, &batch.mask)?.f_log()?;
+                Ok(vec![spread(&loss, &inputs[1])?])
+            },
+        },
     ]
 }
 
@@ -238,6 +302,11 @@ impl Batch {
     fn mask(&self, like: &Tensor) -> Result<Tensor, Error> {
         Ok(self.spans.owner.f_lt(self.spans.utterances())?.f_unsqueeze(1)?.f_to_kind(like.kind())?)
     }
+}
+
+/// A number times a row of its own, in f32: the gradient of the number is a sum that bf16 would spoil.
+fn spread(loss: &Tensor, rows: &Tensor) -> Result<Tensor, Error> {
+    Ok(rows.f_to_kind(Kind::Float)?.f_mul(loss)?.f_to_kind(rows.kind())?)
 }
 
 impl Case {
@@ -302,5 +371,18 @@ pub fn batch(rows: i64, device: Device) -> Batch {
     let ends = starts.iter().zip(&lens).filter(|(_, len)| **len > 0).flat_map(|(start, len)| [*start, start + len]);
     let borders: Vec<i64> = [0].into_iter().chain(ends).chain([rows]).collect();
     let cu_seqlens = list(&borders).to_kind(Kind::Int);
-    Batch { spans, cos: angle.cos(), sin: angle.sin(), cu_seqlens }
+    let token = |row: usize| match owner[row] as usize {
+        gap if gap == lens.len() => 0,
+        own => starts[own] as i32 + (row as i32 - starts[own] as i32) / 3,
+    };
+    let tokens: Vec<i32> = (0..rows as usize).map(token).collect();
+    // Half of the rows take one entry, as texts are full of spaces.
+    let entries: Vec<i32> =
+        (0..rows as i32).map(|row| if row % 2 == 0 { 5 } else { row * 37 % ENTRIES as i32 }).collect();
+    let ints = |values: &[i32]| Tensor::from_slice(values).to_device(device);
+    let (token_of_frame, entry_of_row) = (ints(&tokens), ints(&entries));
+    let mask = spans.owner.lt(spans.utterances()).to_kind(Kind::Float).unsqueeze(1);
+    let third = Tensor::arange(rows, (Kind::Int, device)).remainder(3).eq(0).to_kind(Kind::Float).unsqueeze(1);
+    let except = &mask * third;
+    Batch { spans, cos: angle.cos(), sin: angle.sin(), cu_seqlens, token_of_frame, entry_of_row, mask, except }
 }
