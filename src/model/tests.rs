@@ -478,6 +478,7 @@ fn equals_the_cpu(device: Device, kind: Kind, loss_within: f64, within: f64) {
 #[test]
 #[ignore = "needs a GPU"]
 fn gradients_on_the_gpu_are_the_same_every_time() {
+    torchx::cuda::load().unwrap(); // before anything else asks LibTorch for a device
     let (store, _) = voice(12);
     let (gpu_store, voice) = on_gpu(&store);
     let batch = batch(&[(30, 200, 74), (25, 180, 75), (7, 60, 76)]).copy_to(GPU);
