@@ -16,6 +16,7 @@ use host::simulate::{Hook, Moment};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 use torchx::fused::Tally;
+use torchx::gradients::Aside;
 use torchx::{Copies, Graph, Narrowed, Pool};
 
 /// Eager steps before capture: lazily made handles and gradients must exist by then.
@@ -33,6 +34,11 @@ pub trait Learner {
 
     /// Name of the loss that tells, on held-out speech, whether the run still gets better.
     fn compared(&self) -> &'static str;
+
+    /// Whether `backward` computes one gradient for each weight, and reads none of them.
+    fn has_one_gradient_each(&self) -> bool {
+        false
+    }
 
     /// Adds `weight` (0-d, on the device) times the gradients of the batch's losses to the parameters'. Returns the
     /// losses without a graph: 1-d, f32. May be captured: it must not wait for the device.
@@ -251,6 +257,7 @@ impl<L: Learner> Step<L> {
             true => Copies::lend(self.groups.iter().filter_map(ParameterGroup::copies)),
             false => Narrowed::new(self.groups.iter().flat_map(ParameterGroup::parameters), self.kind)?,
         };
+        let aside = (self.keeps_copies() && self.learner.has_one_gradient_each()).then(Aside::begin);
         let losses = match self.batches() {
             1 => self.learner.backward(batch, self.scale.value()),
             batches => {
@@ -258,6 +265,7 @@ impl<L: Learner> Step<L> {
                 self.learner.backward(batch, &(self.scale.value() * share)) * share
             }
         };
+        aside.map_or(Ok(()), Aside::join)?;
         let _ = self.figures.sums.narrow(0, 0, losses.size()[0]).g_add_(&losses);
         Ok(())
     }

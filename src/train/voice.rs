@@ -29,6 +29,10 @@ impl Learner for Voice {
         Losses::NAMES[Losses::FLOW]
     }
 
+    fn has_one_gradient_each(&self) -> bool {
+        true
+    }
+
     fn backward(&self, batch: &Batch, weight: &Tensor) -> Tensor {
         Tensor::stack(&Voice::backward(self, batch, weight).parts(), 0)
     }

@@ -1,7 +1,7 @@
 // Convolutions along packed rows as matrix products, with the norms, rectifiers, dropout and residuals around them: what a
 // text encoder is made of. A convolution that widens unfolds its rows first; one that narrows folds its product: so nothing
 // is ever written as wide as channels times taps but on the narrow side.
-#include "fused.h"
+#include "aside.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -260,12 +260,17 @@ struct FeedForward : Function<FeedForward> {
     auto grad = dense(grads[0]);
     Tensor grad_narrow_bias;
     auto grad_y = unfolded(*programs.fold, grad, near, taps, true, drop, &grad_narrow_bias);
-    auto by_narrow = multiply(*programs.product, grad_y.t(), wide);
-    auto grad_narrow = unlaid(*programs.product, by_narrow, Taps::apart, {channels, inner, taps});
+    Tensor grad_narrow, grad_widen;
+    Aside::lane().run({grad_y, wide}, [&] {
+      auto by_narrow = multiply(*programs.product, grad_y.t(), wide);
+      grad_narrow = unlaid(*programs.product, by_narrow, Taps::apart, {channels, inner, taps});
+    });
     auto grad_wide = multiply(*programs.product, grad_y, narrow);
     auto grad_widen_bias = rectified(programs, wide, grad_wide);
-    auto by_widen = multiply(*programs.product, grad_wide.t(), seen);
-    auto grad_widen = unlaid(*programs.product, by_widen, Taps::within, {inner, channels, taps});
+    Aside::lane().run({grad_wide, seen}, [&] {
+      auto by_widen = multiply(*programs.product, grad_wide.t(), seen);
+      grad_widen = unlaid(*programs.product, by_widen, Taps::within, {inner, channels, taps});
+    });
     auto grad_seen = multiply(*programs.product, grad_wide, widen);
     auto [grad_x, sums] = norm_backward(*programs.norm, x, norm_weight, grad_seen, grad, near, 2, Drop());
     return {grad_x,      sums.select(0, 0), sums.select(0, 1), grad_widen, grad_widen_bias,
@@ -305,8 +310,11 @@ struct ConvNorm : Function<ConvNorm> {
     auto taps = context->saved_data["taps"].toInt(), filters = local.size(1), channels = seen.size(1) / taps;
     auto grad = dense(grads[0]);
     auto [grad_local, sums] = norm_backward(*programs.norm, local, norm_weight, grad, Tensor(), Neighbours(), 3, drop);
-    auto by_weight = multiply(*programs.product, grad_local.t(), seen);
-    auto grad_weight = unlaid(*programs.product, by_weight, Taps::within, {filters, channels, taps});
+    Tensor grad_weight;
+    Aside::lane().run({grad_local, seen}, [&] {
+      auto by_weight = multiply(*programs.product, grad_local.t(), seen);
+      grad_weight = unlaid(*programs.product, by_weight, Taps::within, {filters, channels, taps});
+    });
     Tensor grad_x;
     if (context->needs_input_grad(0)) {
       auto passed = context->saved_data["residual"].toBool() ? grad : Tensor();

@@ -1,5 +1,5 @@
 // Differentiable operations on packed rows, each one kernel forward and one or two backward.
-#include "fused.h"
+#include "aside.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/sum.h>
@@ -101,7 +101,7 @@ struct Depthwise : Function<Depthwise> {
     auto saved = context->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1], &owner = saved[2];
     auto grad = dense(grads[0]), grad_x = at::empty_like(x);
-    auto grad_weight = at::empty_like(weight), grad_bias = floats(weight, {weight.size(0)});
+    Tensor grad_weight, grad_bias;
     auto rows = x.size(0), width = x.size(1), sums = weight.size(2) + 1;
     auto blocks = shares(rows, TILE * STRETCH);
     auto partial = floats(x, {blocks, sums, width});
@@ -109,8 +109,11 @@ struct Depthwise : Function<Depthwise> {
     launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
            at_start(weight), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
            narrow(context->saved_data["utterances"].toInt()), narrow(width));
-    launch(program, program.reduce, {shares(sums * width, 32), 1, 1}, {32, 32, 1}, at_start(partial),
-           at_start(grad_weight), at_start(grad_bias), narrow(blocks), narrow(width));
+    Aside::lane().run({partial}, [&] {
+      grad_weight = at::empty_like(weight), grad_bias = floats(weight, {weight.size(0)});
+      launch(program, program.reduce, {shares(sums * width, 32), 1, 1}, {32, 32, 1}, at_start(partial),
+             at_start(grad_weight), at_start(grad_bias), narrow(blocks), narrow(width));
+    });
     return {grad_x, grad_weight, grad_bias, Tensor(), Tensor()};
   }
 };
@@ -161,15 +164,19 @@ struct BiasGelu : Function<BiasGelu> {
     const auto& program = recall(context);
     auto saved = context->get_saved_variables();
     const auto &x = saved[0], &bias = saved[1];
-    auto grad = dense(grads[0]), grad_x = at::empty_like(x), grad_bias = at::empty_like(bias);
+    auto grad = dense(grads[0]), grad_x = at::empty_like(x);
+    Tensor grad_bias;
     auto rows = x.size(0), width = x.size(1);
     auto blocks = shares(rows, TILE * STRETCH);
     auto partial = floats(x, {blocks, width});
     Columns columns(width);
     launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
            at_start(bias), at_start(grad), at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
-    launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
-           narrow(blocks), narrow(width));
+    Aside::lane().run({partial}, [&] {
+      grad_bias = at::empty_like(bias);
+      launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
+             narrow(blocks), narrow(width));
+    });
     return {grad_x, grad_bias, Tensor()};
   }
 };
@@ -188,9 +195,13 @@ struct Linear : Function<Linear> {
     auto saved = context->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1];
     auto grad = dense(grads[0]);
-    auto grad_bias = context->saved_data["bias"].toBool() ? sum_of_rows(program, grad) : Tensor();
+    Tensor grad_weight, grad_bias;
+    Aside::lane().run({grad, x}, [&] {
+      grad_weight = multiply(program, grad.t(), x);
+      if (context->saved_data["bias"].toBool()) grad_bias = sum_of_rows(program, grad);
+    });
     auto grad_x = context->needs_input_grad(0) ? multiply(program, grad, weight) : Tensor();
-    return {grad_x, multiply(program, grad.t(), x), grad_bias, Tensor()};
+    return {grad_x, grad_weight, grad_bias, Tensor()};
   }
 
   static Tensor sum_of_rows(const Program& program, const Tensor& grad) {
@@ -248,6 +259,14 @@ struct BiasLeaky : Function<BiasLeaky> {
 }  // namespace
 
 extern "C" {
+
+// From now on gradients of weights are made aside, or no longer.
+void torchx_aside(bool allowed) { Aside::lane().allow(allowed); }
+
+// Before anything reads them.
+char* torchx_join_aside() {
+  return guarded([] { Aside::lane().join(); });
+}
 
 // `outputs`: room for two.
 char* torchx_adaln(const Program* program, const Tensor* x, const Tensor* table, Spans spans, Tensor** outputs) {

@@ -11,7 +11,13 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +27,7 @@ namespace nvrtc {
 using Program = struct _nvrtcProgram*;
 
 struct Library {
+  int (*version)(int* major, int* minor);
   int (*create)(Program*, const char* source, const char* name, int headers, const char* const*, const char* const*);
   int (*destroy)(Program*);
   int (*compile)(Program, int count, const char* const* options);
@@ -45,6 +52,7 @@ inline Library open() {
   void* handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   TORCH_CHECK(handle, "NVRTC: ", dlerror());
   Library library;
+  bind(handle, "nvrtcVersion", library.version);
   bind(handle, "nvrtcCreateProgram", library.create);
   bind(handle, "nvrtcDestroyProgram", library.destroy);
   bind(handle, "nvrtcCompileProgram", library.compile);
@@ -96,13 +104,16 @@ struct ProgramOwner {
   }
 };
 
-// Machine code for this very device, so that loading it compiles nothing more.
-inline std::string cubin(const char* source, const char* name, int device) {
+inline std::string architecture(int device) {
   cudaDeviceProp properties;
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  auto architecture =
-      "--gpu-architecture=sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
-  const char* options[] = {architecture.c_str(), "--std=c++17"};
+  return "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
+}
+
+// Machine code for this very device, so that loading it compiles nothing more.
+inline std::string cubin(const char* source, const char* name, const std::string& architecture) {
+  auto option = "--gpu-architecture=" + architecture;
+  const char* options[] = {option.c_str(), "--std=c++17"};
   const auto& nvrtc = library();
   ProgramOwner owner;
   int made = nvrtc.create(&owner.program, source, name, 0, nullptr, nullptr);
@@ -122,10 +133,68 @@ inline std::string cubin(const char* source, const char* name, int device) {
   return code;
 }
 
+// Code that an earlier run compiled, in the user's cache directory: compiling is most of the way to a first step. A file
+// begins with a hash of what follows; one that cannot be read, or is not whole, is as good as none, and one that cannot be
+// written is made anew by the next run.
+class CodeCache {
+ public:
+  static std::string compiled(const char* source, const char* name, int device) {
+    auto kind = architecture(device);
+    auto file = file_of(kind + '\n' + version() + '\n' + source);
+    auto code = read(file);
+    if (code.empty()) write(file, code = cubin(source, name, kind));
+    return code;
+  }
+
+ private:
+  using Path = std::filesystem::path;
+
+  static std::string version() {
+    int major = 0, minor = 0;
+    library().version(&major, &minor);
+    return std::to_string(major) + '.' + std::to_string(minor);
+  }
+
+  // FNV-1a, from two starts.
+  static std::string hash(const std::string& text) {
+    uint64_t sums[2] = {0xcbf29ce484222325, 0x6c62272e07bb0142};
+    for (unsigned char byte : text)
+      for (auto& sum : sums) sum = (sum ^ byte) * 0x100000001b3;
+    char digits[33];
+    snprintf(digits, sizeof digits, "%016llx%016llx", static_cast<unsigned long long>(sums[0]),
+             static_cast<unsigned long long>(sums[1]));
+    return digits;
+  }
+
+  static Path file_of(const std::string& what) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache) return Path(cache) / "myxtts" / "kernels" / hash(what);
+    return home && *home ? Path(home) / ".cache" / "myxtts" / "kernels" / hash(what) : Path();
+  }
+
+  static std::string read(const Path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    std::string all((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+    if (all.size() <= 32 || hash(all.substr(32)) != all.substr(0, 32)) return {};
+    return all.substr(32);
+  }
+
+  static void write(const Path& file, const std::string& code) {
+    if (file.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(file.parent_path(), ignored);
+    auto part = file;
+    part += "." + std::to_string(getpid());
+    bool whole = static_cast<bool>(std::ofstream(part, std::ios::binary) << hash(code) << code << std::flush);
+    if (whole) std::filesystem::rename(part, file, ignored);
+    std::filesystem::remove(part, ignored);
+  }
+};
+
 // One kernel for each name; they share the module.
 inline std::vector<std::unique_ptr<Kernel>> compile(const char* source, const char* const* names, size_t count,
                                                     int device) {
-  auto code = cubin(source, names[0], device);
+  auto code = CodeCache::compiled(source, names[0], device);
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
   C10_CUDA_CHECK(cudaFree(nullptr));  // the driver calls below need the runtime's context to be current
   auto module = std::make_shared<Module>();

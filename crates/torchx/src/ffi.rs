@@ -232,6 +232,8 @@ unsafe extern "C" {
         copies: *const *const RawTensor,
         count: usize,
     ) -> Message;
+    pub(crate) fn torchx_aside(allowed: bool);
+    pub(crate) fn torchx_join_aside() -> Message;
     pub(crate) fn torchx_versions(tensors: *const *const RawTensor, count: usize) -> i64;
     pub(crate) fn torchx_lay(
         program: *const Program,

@@ -4,7 +4,40 @@
 use tch::Tensor;
 
 use crate::error::Error;
-use crate::ffi::{check, raw, raws, torchx_backward, torchx_gather_grad, torchx_grad_len, torchx_scatter_grad};
+use crate::ffi::{
+    check, raw, raws, torchx_aside, torchx_backward, torchx_gather_grad, torchx_grad_len, torchx_join_aside,
+    torchx_scatter_grad,
+};
+
+/// While it lives, the fused operations make the gradients of their weights on a stream of its own, beside what the backward
+/// pass goes on with. For passes that have one gradient for each weight, and hand it to the weight as it is: nothing else
+/// may read it before [`Aside::join`].
+#[must_use]
+pub struct Aside(());
+
+impl Aside {
+    pub fn begin() -> Aside {
+        // SAFETY: sets a flag.
+        unsafe { torchx_aside(true) };
+        Aside(())
+    }
+
+    /// What is queued from now on goes behind these gradients.
+    pub fn join(self) -> Result<(), Error> {
+        // SAFETY: takes nothing.
+        check(unsafe { torchx_join_aside() })
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // SAFETY: as above; after a join there is nothing left to wait for, and after a panic nobody to tell.
+        unsafe {
+            torchx_aside(false);
+            let _ = check(torchx_join_aside());
+        }
+    }
+}
 
 /// Adds the gradients of `loss` to those of these parameters, and of their narrow copies where those keep their own, and
 /// computes no others. `keep_graph`: another loss of the same graph follows.
