@@ -74,7 +74,8 @@ impl AdversarialStep {
     pub(super) fn judge(&self, waves: &Tensor, generated: &Tensor) -> Judged {
         let real = self.discriminators.forward(waves);
         let seen = generated.detach().set_requires_grad(true);
-        let outputs = self.discriminators.matched(&seen, &real);
+        // Their gradients meet where this view was taken, on the stream of this pass.
+        let outputs = self.discriminators.matched(&seen.view_as(&seen), &real);
         Judged { real, generated: outputs, seen }
     }
 

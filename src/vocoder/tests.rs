@@ -275,7 +275,8 @@ fn a_captured_pass_draws_new_segments_at_each_replay() {
         graph.replay().unwrap();
         Vec::<f32>::try_from(losses.to_device(Device::Cpu)).unwrap()
     };
-    let (first, second) = (replay(), replay());
-    assert!(first.iter().chain(&second).all(|loss| loss.is_finite()), "{first:?}, {second:?}");
-    assert_ne!(first, second);
+    let replays: Vec<Vec<f32>> = (0..6).map(|_| replay()).collect();
+    assert!(replays.iter().flatten().all(|loss| loss.is_finite()), "{replays:?}");
+    // There are few places to draw from, so two in a row may be alike.
+    assert!(replays.iter().any(|losses| *losses != replays[0]), "{replays:?}");
 }

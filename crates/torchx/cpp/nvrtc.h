@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bind.h"
+#include "user_cache.h"
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAException.h>
@@ -13,9 +14,6 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -133,21 +131,20 @@ inline std::string cubin(const char* source, const char* name, const std::string
   return code;
 }
 
-// Code that an earlier run compiled, in the user's cache directory: compiling is most of the way to a first step. A file
-// begins with a hash of what follows; one that cannot be read, or is not whole, is as good as none, and one that cannot be
-// written is made anew by the next run.
+// The same, as an earlier run compiled it: compiling is most of the way to a first step. A file begins with a hash of what
+// follows; one that is not whole is as good as none.
 class CodeCache {
  public:
   static std::string compiled(const char* source, const char* name, int device) {
     auto kind = architecture(device);
-    auto file = file_of(kind + '\n' + version() + '\n' + source);
+    auto file = user_cache::file(kind + '\n' + version() + '\n' + source);
     auto code = read(file);
     if (code.empty()) write(file, code = cubin(source, name, kind));
     return code;
   }
 
  private:
-  using Path = std::filesystem::path;
+  static constexpr size_t HASH = 32;
 
   static std::string version() {
     int major = 0, minor = 0;
@@ -155,37 +152,19 @@ class CodeCache {
     return std::to_string(major) + '.' + std::to_string(minor);
   }
 
-  // FNV-1a, from two starts.
-  static std::string hash(const std::string& text) {
-    uint64_t sums[2] = {0xcbf29ce484222325, 0x6c62272e07bb0142};
-    for (unsigned char byte : text)
-      for (auto& sum : sums) sum = (sum ^ byte) * 0x100000001b3;
-    char digits[33];
-    snprintf(digits, sizeof digits, "%016llx%016llx", static_cast<unsigned long long>(sums[0]),
-             static_cast<unsigned long long>(sums[1]));
-    return digits;
-  }
-
-  static Path file_of(const std::string& what) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && *cache) return Path(cache) / "myxtts" / "kernels" / hash(what);
-    return home && *home ? Path(home) / ".cache" / "myxtts" / "kernels" / hash(what) : Path();
-  }
-
-  static std::string read(const Path& file) {
+  static std::string read(const std::filesystem::path& file) {
     std::ifstream stream(file, std::ios::binary);
     std::string all((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (all.size() <= 32 || hash(all.substr(32)) != all.substr(0, 32)) return {};
-    return all.substr(32);
+    if (all.size() <= HASH || user_cache::hash(all.substr(HASH)) != all.substr(0, HASH)) return {};
+    return all.substr(HASH);
   }
 
-  static void write(const Path& file, const std::string& code) {
+  static void write(const std::filesystem::path& file, const std::string& code) {
     if (file.empty()) return;
-    std::error_code ignored;
-    std::filesystem::create_directories(file.parent_path(), ignored);
     auto part = file;
     part += "." + std::to_string(getpid());
-    bool whole = static_cast<bool>(std::ofstream(part, std::ios::binary) << hash(code) << code << std::flush);
+    std::error_code ignored;
+    bool whole = static_cast<bool>(std::ofstream(part, std::ios::binary) << user_cache::hash(code) << code << std::flush);
     if (whole) std::filesystem::rename(part, file, ignored);
     std::filesystem::remove(part, ignored);
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "bind.h"
+#include "user_cache.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -17,11 +18,16 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <vector>
 
 namespace products {
@@ -44,6 +50,7 @@ struct Heuristic {
 };
 
 struct Library {
+  size_t (*version)();
   int (*create)(void** handle);
   int (*desc_create)(void** desc, int compute, int scale);
   int (*desc_set)(void* desc, int attribute, const void* value, size_t size);
@@ -62,6 +69,7 @@ inline void check(int status, const char* what) { TORCH_CHECK(status == 0, "cuBL
 inline const Library& library() {
   static const Library opened = [] {
     Library library;
+    bind(RTLD_DEFAULT, "cublasLtGetVersion", library.version);
     bind(RTLD_DEFAULT, "cublasLtCreate", library.create);
     bind(RTLD_DEFAULT, "cublasLtMatmulDescCreate", library.desc_create);
     bind(RTLD_DEFAULT, "cublasLtMatmulDescSetAttribute", library.desc_set);
@@ -152,19 +160,26 @@ struct Plan {
     return ways;
   }
 
-  // In a graph, as it will run: a way that wants memory cleared before it, a node more, is fast in a stream alone. Waits
-  // for the GPU.
+  // In a graph, and each behind another kernel, as it will run: a way that wants memory cleared before it, a node more, is
+  // fast in a stream alone and costs some 6 µs there. Waits for the GPU.
   float time_ms(const Heuristic& way, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor& to,
                 const Tensor& room) {
     constexpr int PRODUCTS = 6, REPLAYS = 4;
-    auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, a.device().index()).stream();
+    auto trial = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, a.device().index());
+    auto stream = trial.stream();
+    c10::cuda::CUDAStreamGuard guard(trial);
+    auto other = room.narrow(0, 0, 64);
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     C10_CUDA_CHECK(cudaDeviceSynchronize());
-    queue(way, a, b, bias, to, room, stream);  // sets itself up
+    other.fill_(1);  // both set themselves up
+    queue(way, a, b, bias, to, room, stream);
     C10_CUDA_CHECK(cudaStreamSynchronize(stream));
     C10_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < PRODUCTS; ++i) queue(way, a, b, bias, to, room, stream);
+    for (int i = 0; i < PRODUCTS; ++i) {
+      other.fill_(1);
+      queue(way, a, b, bias, to, room, stream);
+    }
     C10_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
     C10_CUDA_CHECK(cudaGraphInstantiate(&ready, graph, 0));
     cudaEvent_t marks[2];
@@ -183,35 +198,93 @@ struct Plan {
   }
 };
 
-// What a plan depends on.
-using Key = std::array<int64_t, 9>;
+// What a plan depends on, on one device.
+using Key = std::array<int64_t, 8>;
 
-// The plan for these matrices, tried if it is new; none where cuBLASLt has no way, or none is known and a graph is captured.
-inline Plan* plan(const Tensor& a, const Tensor& b, const Tensor* bias, bool relu, const Tensor& to) {
+// Which of cuBLASLt's ways was the fastest, by what was tried before: in a file for each kind of GPU and version of the
+// library, so that a run need not try again. A line that is not whole is none.
+class Known {
+ public:
+  explicit Known(c10::DeviceIndex device) {
+    cudaDeviceProp properties;
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+    file_ = user_cache::file("products of " + std::string(properties.name) + " " + std::to_string(library().version()));
+    std::ifstream stream(file_);
+    for (std::string line; std::getline(stream, line);) {
+      std::istringstream numbers(line);
+      Key key;
+      size_t way = 0;
+      std::string end;
+      for (auto& number : key) numbers >> number;
+      if (numbers >> way >> end && end == ".") ways_[key] = way;
+    }
+  }
+
+  std::optional<size_t> way(const Key& key) const {
+    auto found = ways_.find(key);
+    return found == ways_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  void add(const Key& key, size_t way) {
+    ways_[key] = way;
+    std::ostringstream line;
+    for (auto number : key) line << number << ' ';
+    line << way << " .\n";
+    std::ofstream(file_, std::ios::app) << line.str();
+  }
+
+ private:
+  std::filesystem::path file_;
+  std::map<Key, size_t> ways_;
+};
+
+// The plans of a device, for good.
+class Plans {
+ public:
+  explicit Plans(c10::DeviceIndex device) : device_(device), known_(device) {}
+
+  // The plan for these matrices, tried if it is new; none where cuBLASLt has no way, or a graph is captured and nothing known.
+  Plan* of(const Tensor& a, const Tensor& b, const Tensor* bias, bool relu, const Tensor& to) {
+    auto a_side = Side::of(a), b_side = Side::of(b);
+    if (!a_side || !b_side) return nullptr;
+    auto then = relu ? add_bias_relu : bias ? add_bias : nothing;
+    Key key = {a.size(0), a.size(1), b.size(1), a_side->stride, a_side->by_columns, b_side->stride, b_side->by_columns,
+               then};
+    std::lock_guard guard(lock_);
+    if (auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) return nullptr;
+    auto made = std::make_unique<Plan>(a, *a_side, b, *b_side, then);
+    if (bias) made->set(bias_pointer, bias->data_ptr());  // its alignment counts when ways are looked for
+    auto ways = made->candidates(device_);
+    if (ways.empty()) return plans_.emplace(key, nullptr).first->second.get();
+    auto way = known_.way(key);
+    if (!way || *way >= ways.size()) known_.add(key, *(way = fastest(*made, ways, a, b, bias, to)));
+    made->chosen = ways[*way];
+    return plans_.emplace(key, std::move(made)).first->second.get();
+  }
+
+ private:
+  static size_t fastest(Plan& plan, const std::vector<Heuristic>& ways, const Tensor& a, const Tensor& b,
+                        const Tensor* bias, const Tensor& to) {
+    auto room = at::empty({static_cast<int64_t>(WORKSPACE_BYTES)}, a.options().dtype(at::kByte));
+    std::vector<float> times;
+    for (const auto& way : ways) times.push_back(plan.time_ms(way, a, b, bias, to, room));
+    return std::min_element(times.begin(), times.end()) - times.begin();
+  }
+
+  c10::DeviceIndex device_;
+  Known known_;
+  std::mutex lock_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+inline Plans& plans(c10::DeviceIndex device) {
   static std::mutex lock;
-  static std::map<Key, std::unique_ptr<Plan>> plans;
-  auto a_side = Side::of(a), b_side = Side::of(b);
-  if (!a_side || !b_side) return nullptr;
-  auto then = relu ? add_bias_relu : bias ? add_bias : nothing;
-  Key key = {a.size(0), a.size(1), b.size(1), a_side->stride, a_side->by_columns, b_side->stride, b_side->by_columns,
-             then, a.device().index()};
+  static std::map<c10::DeviceIndex, std::unique_ptr<Plans>> all;
   std::lock_guard guard(lock);
-  auto [entry, is_new] = plans.try_emplace(key);
-  if (!is_new) return entry->second.get();
-  if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
-    plans.erase(entry);
-    return nullptr;
-  }
-  auto made = std::make_unique<Plan>(a, *a_side, b, *b_side, then);
-  if (bias) made->set(bias_pointer, bias->data_ptr());  // its alignment counts when ways are looked for
-  float best = 0;
-  auto room = at::empty({static_cast<int64_t>(WORKSPACE_BYTES)}, a.options().dtype(at::kByte));
-  for (const auto& way : made->candidates(a.device().index())) {
-    auto ms = made->time_ms(way, a, b, bias, to, room);
-    if (best == 0 || ms < best) best = ms, made->chosen = way;
-  }
-  if (best > 0) entry->second = std::move(made);
-  return entry->second.get();
+  auto& found = all[device];
+  if (!found) found = std::make_unique<Plans>(device);
+  return *found;
 }
 
 inline bool may_try(const Tensor& a) {
@@ -224,7 +297,7 @@ inline Tensor multiply(const Tensor& a, const Tensor& b, const Tensor* bias, boo
   if (may_try(a)) {
     c10::cuda::CUDAGuard guard(a.device());
     auto to = at::empty({a.size(0), b.size(1)}, a.options());
-    if (auto* found = plan(a, b, bias, relu, to)) {
+    if (auto* found = plans(a.device().index()).of(a, b, bias, relu, to)) {
       found->run(a, b, bias, to);
       return to;
     }

