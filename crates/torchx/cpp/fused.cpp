@@ -23,6 +23,8 @@ Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor&
 
 // Outputs: the norm, and x as it came.
 struct Adaln : Function<Adaln> {
+  static constexpr uint32_t TILE_THREADS = 128;  // as in adaln.cu
+
   static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_table, Spans spans,
                                const Program* program) {
     auto x = dense(any_x), modulation = table(any_table);
@@ -44,7 +46,7 @@ struct Adaln : Function<Adaln> {
     auto beside = grads[1].defined() ? dense(grads[1]) : Tensor();
     auto rows = x.size(0), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
     auto partial = floats(x, {tiles + utterances, 2 * x.size(1)});
-    launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {THREADS, 1, 1}, at_start(x),
+    launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {TILE_THREADS, 1, 1}, at_start(x),
            at_start(modulation), at_start(grad), at_start_if(beside), at_start(owner), at_start(grad_x),
            at_start(partial), narrow(rows), narrow(utterances), narrow(modulation.stride(0)));
     return {grad_x, sum_segments(program, partial, starts, lens, x, tiles, 2), Tensor(), Tensor()};
