@@ -149,11 +149,14 @@ struct Rotary : Function<Rotary> {
 };
 
 struct BiasGelu : Function<BiasGelu> {
+  static constexpr int64_t ROWS = 32;  // of a block, as in bias_gelu.cu
+
+  static uint32_t columns(const Tensor& x) { return shares(x.size(1) * x.element_size(), 32 * 16); }
+
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
                         const Program* program) {
     auto x = dense(any_x), bias = dense(any_bias), out = at::empty_like(x);
-    auto vectors = x.numel() * x.element_size() / 16;
-    launch(*program, program->forward, {shares(vectors, THREADS), 1, 1}, {THREADS, 1, 1}, at_start(x),
+    launch(*program, program->forward, {columns(x), shares(x.size(0), ROWS), 1}, {32, 8, 1}, at_start(x),
            at_start(bias), at_start(out), narrow(x.size(0)), narrow(x.size(1)));
     remember(context, program, {x, bias});
     return out;
@@ -165,11 +168,10 @@ struct BiasGelu : Function<BiasGelu> {
     const auto &x = saved[0], &bias = saved[1];
     auto grad = dense(grads[0]), grad_x = at::empty_like(x), grad_bias = at::empty_like(bias);
     auto rows = x.size(0), width = x.size(1);
-    auto blocks = shares(rows, TILE * STRETCH);
+    auto blocks = shares(rows, ROWS);
     auto partial = floats(x, {blocks, width});
-    Columns columns(width);
-    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
-           at_start(bias), at_start(grad), at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
+    launch(program, program.backward, {columns(x), blocks, 1}, {32, 8, 1}, at_start(x), at_start(bias), at_start(grad),
+           at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
     launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),
            narrow(blocks), narrow(width));
     return {grad_x, grad_bias, Tensor()};
