@@ -74,7 +74,7 @@ struct GatedAdd : Function<GatedAdd> {
     auto grad = dense(grads[0]), grad_y = at::empty_like(y);
     auto rows = y.size(0), width = y.size(1), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
     auto partial = floats(y, {tiles + utterances, width});
-    Columns columns(width);
+    Columns columns(width * y.element_size() / 4);  // eight bytes for each thread
     launch(program, program.backward, {static_cast<uint32_t>(tiles), columns.blocks, 1}, {columns.threads, 1, 1},
            at_start(y), at_start(gate), at_start(grad), at_start(owner), at_start(grad_y), at_start(partial),
            narrow(rows), narrow(utterances), narrow(width), narrow(gate.stride(0)));
@@ -84,6 +84,8 @@ struct GatedAdd : Function<GatedAdd> {
 };
 
 struct Depthwise : Function<Depthwise> {
+  static constexpr uint32_t STRETCH = 4;  // tiles of a block of the backward pass, as in depthwise.cu
+
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_weight,
                         const Tensor& any_bias, Spans spans, const Program* program) {
     auto x = dense(any_x), weight = dense(any_weight), bias = dense(any_bias);
@@ -107,9 +109,8 @@ struct Depthwise : Function<Depthwise> {
     auto rows = x.size(0), width = x.size(1), sums = weight.size(2) + 1;
     auto blocks = shares(rows, TILE * STRETCH);
     auto partial = floats(x, {blocks, sums, width});
-    Columns columns(width);
-    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
-           at_start(weight), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
+    launch(program, program.backward, {shares(width, 64), blocks, 1}, {32, STRETCH, 1}, at_start(x), at_start(weight),
+           at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
            narrow(context->saved_data["utterances"].toInt()), narrow(width));
     launch(program, program.reduce, {shares(sums * width, 32), 1, 1}, {32, 32, 1}, at_start(partial),
            at_start(grad_weight), at_start(grad_bias), narrow(blocks), narrow(width));
