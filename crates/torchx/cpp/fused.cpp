@@ -23,6 +23,8 @@ Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor&
 
 // Outputs: the norm, and x as it came.
 struct Adaln : Function<Adaln> {
+  static constexpr uint32_t TILE_THREADS = 128;  // as in adaln.cu
+
   static variable_list forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_table, Spans spans,
                                const Program* program) {
     auto x = dense(any_x), modulation = table(any_table);
@@ -44,7 +46,7 @@ struct Adaln : Function<Adaln> {
     auto beside = grads[1].defined() ? dense(grads[1]) : Tensor();
     auto rows = x.size(0), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
     auto partial = floats(x, {tiles + utterances, 2 * x.size(1)});
-    launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {THREADS, 1, 1}, at_start(x),
+    launch(program, program.backward, {static_cast<uint32_t>(tiles), 1, 1}, {TILE_THREADS, 1, 1}, at_start(x),
            at_start(modulation), at_start(grad), at_start_if(beside), at_start(owner), at_start(grad_x),
            at_start(partial), narrow(rows), narrow(utterances), narrow(modulation.stride(0)));
     return {grad_x, sum_segments(program, partial, starts, lens, x, tiles, 2), Tensor(), Tensor()};
@@ -72,7 +74,7 @@ struct GatedAdd : Function<GatedAdd> {
     auto grad = dense(grads[0]), grad_y = at::empty_like(y);
     auto rows = y.size(0), width = y.size(1), utterances = starts.size(0), tiles = int64_t{shares(rows, TILE)};
     auto partial = floats(y, {tiles + utterances, width});
-    Columns columns(width);
+    Columns columns(width * y.element_size() / 4);  // eight bytes for each thread
     launch(program, program.backward, {static_cast<uint32_t>(tiles), columns.blocks, 1}, {columns.threads, 1, 1},
            at_start(y), at_start(gate), at_start(grad), at_start(owner), at_start(grad_y), at_start(partial),
            narrow(rows), narrow(utterances), narrow(width), narrow(gate.stride(0)));
@@ -82,6 +84,8 @@ struct GatedAdd : Function<GatedAdd> {
 };
 
 struct Depthwise : Function<Depthwise> {
+  static constexpr uint32_t STRETCH = 4;  // tiles of a block of the backward pass, as in depthwise.cu
+
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_weight,
                         const Tensor& any_bias, Spans spans, const Program* program) {
     auto x = dense(any_x), weight = dense(any_weight), bias = dense(any_bias);
@@ -105,9 +109,8 @@ struct Depthwise : Function<Depthwise> {
     auto rows = x.size(0), width = x.size(1), sums = weight.size(2) + 1;
     auto blocks = shares(rows, TILE * STRETCH);
     auto partial = floats(x, {blocks, sums, width});
-    Columns columns(width);
-    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
-           at_start(weight), at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
+    launch(program, program.backward, {shares(width, 64), blocks, 1}, {32, STRETCH, 1}, at_start(x), at_start(weight),
+           at_start(grad), at_start(owner), at_start(grad_x), at_start(partial), narrow(rows),
            narrow(context->saved_data["utterances"].toInt()), narrow(width));
     Aside::lane().run({partial}, [&] {
       grad_weight = at::empty_like(weight), grad_bias = floats(weight, {weight.size(0)});
@@ -150,11 +153,14 @@ struct Rotary : Function<Rotary> {
 };
 
 struct BiasGelu : Function<BiasGelu> {
+  static constexpr int64_t ROWS = 32;  // of a block, as in bias_gelu.cu
+
+  static uint32_t columns(const Tensor& x) { return shares(x.size(1) * x.element_size(), 32 * 16); }
+
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_bias,
                         const Program* program) {
     auto x = dense(any_x), bias = dense(any_bias), out = at::empty_like(x);
-    auto vectors = x.numel() * x.element_size() / 16;
-    launch(*program, program->forward, {shares(vectors, THREADS), 1, 1}, {THREADS, 1, 1}, at_start(x),
+    launch(*program, program->forward, {columns(x), shares(x.size(0), ROWS), 1}, {32, 8, 1}, at_start(x),
            at_start(bias), at_start(out), narrow(x.size(0)), narrow(x.size(1)));
     remember(context, program, {x, bias});
     return out;
@@ -167,11 +173,10 @@ struct BiasGelu : Function<BiasGelu> {
     auto grad = dense(grads[0]), grad_x = at::empty_like(x);
     Tensor grad_bias;
     auto rows = x.size(0), width = x.size(1);
-    auto blocks = shares(rows, TILE * STRETCH);
+    auto blocks = shares(rows, ROWS);
     auto partial = floats(x, {blocks, width});
-    Columns columns(width);
-    launch(program, program.backward, {blocks, columns.blocks, 1}, {columns.threads, 1, 1}, at_start(x),
-           at_start(bias), at_start(grad), at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
+    launch(program, program.backward, {columns(x), blocks, 1}, {32, 8, 1}, at_start(x), at_start(bias), at_start(grad),
+           at_start(grad_x), at_start(partial), narrow(rows), narrow(width));
     Aside::lane().run({partial}, [&] {
       grad_bias = at::empty_like(bias);
       launch(program, program.reduce, {shares(width, 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(grad_bias),

@@ -41,7 +41,6 @@ namespace fused {
 using Extent = std::array<uint32_t, 3>;
 
 constexpr int64_t TILE = 16;    // rows, as in prelude.cuh
-constexpr int64_t STRETCH = 2;  // tiles for each block, as in depthwise.cu and bias_gelu.cu
 constexpr uint32_t THREADS = 256;
 constexpr int64_t COLUMN_ROWS = 64;  // for each block, as in linear.cu
 constexpr int64_t VECTORS = 16;  // for each thread of the backward pass, as in bias_leaky.cu

@@ -15,6 +15,8 @@ int64_t vectors(const Tensor& rows) { return rows.numel() * rows.element_size() 
 
 // Outputs: mean frames (f32) and content along the frames, and the frames of each token.
 struct Lay : Function<Lay> {
+  static constexpr int64_t LONG = 32, LANES = 16;  // as in lay.cu
+
   static variable_list forward(AutogradContext* context, const Tensor& any_table, const Tensor& any_tokens, int64_t mels,
                                const Tensor* text_owner, Spans frame_spans, const Program* program) {
     auto table = dense(any_table), tokens = any_tokens.contiguous();
@@ -27,10 +29,9 @@ struct Lay : Function<Lay> {
            at_start(*text_owner), at_start(*frame_spans.starts), at_start(*frame_spans.lens), at_start(mean),
            at_start(content), at_start(lasted), at_start(firsts), narrow(frames), narrow(text),
            narrow(frame_spans.starts->size(0)), narrow(mels), narrow(width));
-    remember(context, program, {lasted, firsts});
+    remember(context, program, {lasted, firsts, tokens});
     context->saved_data["mels"] = mels;
     context->saved_data["width"] = width;
-    context->saved_data["frames"] = frames;
     context->saved_data["kind"] = table.scalar_type();
     context->mark_non_differentiable({lasted});
     context->set_materialize_grads(false);  // or the frames would get zeros for theirs
@@ -41,7 +42,7 @@ struct Lay : Function<Lay> {
     const auto& program = recall(context);
     auto saved = context->get_saved_variables();
     auto text = saved[0].size(0), mels = context->saved_data["mels"].toInt();
-    auto width = context->saved_data["width"].toInt(), frames = context->saved_data["frames"].toInt();
+    auto width = context->saved_data["width"].toInt(), frames = saved[2].size(0);
     auto kind = context->saved_data["kind"].toScalarType();
     auto some = grads[0].defined() ? grads[0] : grads[1];
     auto given = [&](const Tensor& grad, int64_t columns, at::ScalarType kind) {
@@ -49,9 +50,10 @@ struct Lay : Function<Lay> {
     };
     auto by_mean = given(grads[0], mels, at::kFloat), by_content = given(grads[1], width, kind);
     auto grad = at::empty({text, mels + width}, by_content.options());
-    launch(program, program.backward, {shares(vectors(grad), THREADS), 1, 1}, {THREADS, 1, 1}, at_start(by_mean),
-           at_start(by_content), at_start(saved[0]), at_start(saved[1]), at_start(grad), narrow(text), narrow(mels),
-           narrow(width));
+    auto groups = shares((mels + width) * grad.element_size() / 16, LANES);
+    launch(program, program.backward, {shares(frames, LONG) * groups + shares(vectors(grad), THREADS), 1, 1},
+           {THREADS, 1, 1}, at_start(by_mean), at_start(by_content), at_start(saved[2]), at_start(saved[0]),
+           at_start(saved[1]), at_start(grad), narrow(frames), narrow(text), narrow(mels), narrow(width));
     return {grad, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

@@ -24,12 +24,14 @@ __device__ void read_around(const Element* from, int first, int rows, int width,
     }
 }
 
-// For each row of the tile, which of the rows around it are of its utterance: one bit for each tap, none in gaps
-// or past the end.
-__device__ void find_neighbours(const int* owner, int first, int rows, int utterances, unsigned (&near)[TILE]) {
-    for (int r = threadIdx.x; r < TILE; r += blockDim.x) {
+// For each of some rows, which of the rows around it are of its utterance: one bit for each tap, none in gaps or past the
+// end.
+template <int COUNT>
+__device__ void find_neighbours(const int* owner, int first, int rows, int utterances, unsigned (&near)[COUNT]) {
+    for (int r = threadIdx.y * blockDim.x + threadIdx.x; r < COUNT; r += blockDim.x * blockDim.y) {
         const int mine = owner_of(owner, first + r, rows, utterances);
         unsigned bits = 0;
+#pragma unroll
         for (int k = 0; k < TAPS; k++)
             if (mine < utterances && owner_of(owner, first + r + k - HALF, rows, utterances) == mine) bits |= 1u << k;
         near[r] = bits;
@@ -64,32 +66,33 @@ extern "C" __global__ void forward(
     }
 }
 
-// `STRETCH` tiles for each block, so that the sums of the weights are few.
-constexpr int STRETCH = 2;
+// Blocks of 32 x `STRETCH`: pairs of columns, and tiles, added up before they are written.
+constexpr int STRETCH = 4;
 
-extern "C" __global__ void backward(
+extern "C" __global__ void __launch_bounds__(32 * STRETCH) backward(
     const Element* __restrict__ x, const float* __restrict__ weight, const Element* __restrict__ grad,
     const int* __restrict__ owner,
     Element* __restrict__ grad_x,
-    float* __restrict__ partial,        // [blocks, TAPS + 1, width]: of each tap, of the bias
+    float* __restrict__ partial,        // [blocks of rows, TAPS + 1, width]: of each tap, of the bias
     int rows, int utterances, int width)
 {
-    __shared__ unsigned near[TILE];
-    const int column = 2 * (blockIdx.y * blockDim.x + threadIdx.x);
-    const bool inside = column < width;
-    const Filter filter(weight, inside ? column : 0);
-    float2 sums[TAPS + 1] = {};
-    for (int tile = 0; tile < STRETCH; tile++) {
-        const int first = (blockIdx.x * STRETCH + tile) * TILE;
-        __syncthreads();
-        find_neighbours(owner, first, rows, utterances, near);
-        if (!inside || first >= rows) continue;
-        Pair xs[SEEN], grads[SEEN];
+    __shared__ unsigned near[STRETCH * TILE];
+    __shared__ float2 shares[STRETCH][TAPS + 1][32];
+    const int column = 2 * (blockIdx.x * 32 + threadIdx.x);
+    const int first = (blockIdx.y * STRETCH + threadIdx.y) * TILE;
+    const bool inside = column < width && first < rows;
+    Pair xs[SEEN], grads[SEEN];
+    if (inside) {
         read_around(x, first, rows, width, column, xs);
         read_around(grad, first, rows, width, column, grads);
+    }
+    find_neighbours(owner, blockIdx.y * STRETCH * TILE, rows, utterances, near);
+    float2 sums[TAPS + 1] = {};
+    if (inside) {
+        const Filter filter(weight, column);
 #pragma unroll
         for (int r = 0; r < TILE; r++) {
-            const unsigned bits = near[r];
+            const unsigned bits = near[threadIdx.y * TILE + r];
             const float2 g = widen(grads[r + HALF]);
             float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
@@ -103,10 +106,16 @@ extern "C" __global__ void backward(
             if (first + r < rows) put_pair(grad_x + (long long)(first + r) * width, column, sum);
         }
     }
-    if (!inside) return;
 #pragma unroll
-    for (int k = 0; k <= TAPS; k++)
-        *reinterpret_cast<float2*>(partial + ((long long)blockIdx.x * (TAPS + 1) + k) * width + column) = sums[k];
+    for (int k = 0; k <= TAPS; k++) shares[threadIdx.y][k][threadIdx.x] = sums[k];
+    __syncthreads();
+    if (column >= width) return;
+    for (int k = threadIdx.y; k <= TAPS; k += STRETCH) {
+        float2 sum = shares[0][k][threadIdx.x];
+#pragma unroll
+        for (int i = 1; i < STRETCH; i++) add_product(sum, shares[i][k][threadIdx.x], make_float2(1.0f, 1.0f));
+        *reinterpret_cast<float2*>(partial + ((long long)blockIdx.y * (TAPS + 1) + k) * width + column) = sum;
+    }
 }
 
 extern "C" __global__ void sum_taps(

@@ -62,13 +62,19 @@ extern "C" __global__ void unfold(
     const Dropout dropout = {seed, layer, threshold, scale};
     float sums[VECTOR] = {};
     const float nothing[VECTOR] = {};
+    const int first = blockIdx.x * EACH * DEPTH + threadIdx.y;
+    uint4 bits[EACH];  // all in flight at once
+#pragma unroll
+    for (int each = 0; each < EACH; each++)
+        if (column < width)
+            bits[each] = *reinterpret_cast<const uint4*>(x + (long long)min(first + each * DEPTH, rows - 1) * width + column);
 #pragma unroll
     for (int each = 0; each < EACH; each++) {
-        const int row = (blockIdx.x * EACH + each) * DEPTH + threadIdx.y;
+        const int row = first + each * DEPTH;
         if (row >= rows || column >= width) break;
         const long long at = (long long)row * width + column;
         float values[VECTOR];
-        load(x + at, values);
+        load(reinterpret_cast<const Element*>(&bits[each]), values);
         dropout(values, (unsigned)(at / VECTOR));
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) sums[i] += values[i];

@@ -12,10 +12,32 @@ constexpr int PARTS = 3;
 constexpr int PARTS = 2;
 #endif
 
+__device__ void read_add(const Element* row, Row& values) {
+    Row more;
+    read(row, more);
+#pragma unroll
+    for (int v = 0; v < GRAINS; v++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) values[v][i] += more[v][i];
+}
+
+__device__ void read_floats(const float* row, Row& values) {
+    clear(values);
+#pragma unroll
+    for (int v = 0; v < GRAINS; v++) {
+        if (!is_inside(v)) continue;
+#pragma unroll
+        for (int i = 0; i < VECTOR; i += 4) {
+            const float4 four = *reinterpret_cast<const float4*>(row + column_of(v) + i);
+            values[v][i] = four.x, values[v][i + 1] = four.y, values[v][i + 2] = four.z, values[v][i + 3] = four.w;
+        }
+    }
+}
+
 __device__ void drop(const Dropout& dropout, Row& values, int row) {
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        if (column_of(v) < WIDTH) dropout(values[v], ((unsigned)row * WIDTH + column_of(v)) / VECTOR);
+    for (int v = 0; v < GRAINS; v++)
+        if (is_inside(v)) dropout(values[v], ((unsigned)row * WIDTH + column_of(v)) / VECTOR);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
@@ -35,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     read_floats(bias, biases);
     normalise(values, mean);
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < GRAINS; v++)
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) values[v][i] = values[v][i] * weights[v][i] + biases[v][i];
     drop(Dropout{seed, layer, threshold, scale}, values, row);
@@ -103,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
 #ifdef RECTIFIED
         unsigned positive = 0;  // a bit for each element
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < GRAINS; v++)
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) positive |= (n[v][i] > 0.0f ? 1u : 0u) << (v * VECTOR + i);
 #endif
@@ -112,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
         drop(dropout, h, row);
         float sum = 0.0f, dot = 0.0f;
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < GRAINS; v++)
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
                 sums[0][v][i] += h[v][i] * n[v][i];
@@ -124,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
         sum = warp_sum(sum) / WIDTH;
         dot = warp_sum(dot) / WIDTH;
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < GRAINS; v++)
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
                 h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot) + more[v][i];
@@ -139,10 +161,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
     for (int part = 0; part < PARTS; part++) {
         __syncthreads();
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < GRAINS; v++)
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
-                if (column_of(v) < WIDTH) shares[warp][column_of(v) + i] = sums[part][v][i];
+                if (is_inside(v)) shares[warp][column_of(v) + i] = sums[part][v][i];
         __syncthreads();
         for (int column = threadIdx.x; column < WIDTH; column += 32 * WARPS) {
             float sum = 0.0f;

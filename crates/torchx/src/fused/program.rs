@@ -55,7 +55,7 @@ impl Source {
             Source::Attention => return [PRELUDE, TENSOR_CORES, include_str!("attention.cu")].concat(),
             Source::Norm { width, taps, rectified } => {
                 let rectified = if rectified { "#define RECTIFIED\n" } else { "" };
-                let define = format!("#define WIDTH {width}\n#define TAPS {taps}\n{rectified}");
+                let define = format!("#define WHOLE_VECTORS\n#define WIDTH {width}\n#define TAPS {taps}\n{rectified}");
                 return [define.as_str(), PRELUDE, ROW, DROPOUT, include_str!("norm.cu")].concat();
             }
             Source::Fold { taps } => {

@@ -1,50 +1,66 @@
-// A row of `WIDTH` columns in the registers of a warp. `WIDTH` is set before this text.
+// A row of `WIDTH` columns in the registers of a warp. `WIDTH` is set before this text; so is `WHOLE_VECTORS` where a lane
+// must have its columns in whole vectors.
 
-constexpr int VECTORS = (WIDTH + 32 * VECTOR - 1) / (32 * VECTOR);  // of each lane
-typedef float Row[VECTORS][VECTOR];
+// Columns of a lane that lie side by side: a vector, or fewer where that keeps all lanes busy up to the row's end.
+#ifdef WHOLE_VECTORS
+constexpr int GRAIN = VECTOR;
+#else
+__device__ constexpr int grain_from(int grain) {
+    return WIDTH % (32 * grain) == 0 ? grain : grain == 2 ? VECTOR : grain_from(grain / 2);
+}
+constexpr int GRAIN = grain_from(VECTOR);
+#endif
+constexpr int GRAINS = (WIDTH + 32 * GRAIN - 1) / (32 * GRAIN);  // of each lane
+typedef float Row[GRAINS][GRAIN];
 
-__device__ int column_of(int vector) { return (vector * 32 + (int)(threadIdx.x % 32)) * VECTOR; }
+// The same as it lies in memory: fewer registers for what is not computed with yet.
+struct __align__(GRAIN * sizeof(Element)) Grain {
+    Pair pairs[GRAIN / 2];
+};
+typedef Grain Packed[GRAINS];
+
+__device__ int column_of(int grain) { return (grain * 32 + (int)(threadIdx.x % 32)) * GRAIN; }
+__device__ bool is_inside(int grain) { return WIDTH % (32 * GRAIN) == 0 || column_of(grain) < WIDTH; }
 
 __device__ void clear(Row& values) {
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < GRAINS; v++)
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) values[v][i] = 0.0f;
+        for (int i = 0; i < GRAIN; i++) values[v][i] = 0.0f;
+}
+
+__device__ void fetch(const Element* row, Packed& packed) {
+#pragma unroll
+    for (int v = 0; v < GRAINS; v++)
+        packed[v] = is_inside(v) ? *reinterpret_cast<const Grain*>(row + column_of(v)) : Grain{};
+}
+
+__device__ void unpack(const Packed& packed, Row& values) {
+#pragma unroll
+    for (int v = 0; v < GRAINS; v++)
+#pragma unroll
+        for (int i = 0; i < GRAIN; i += 2) {
+            const float2 both = widen(packed[v].pairs[i / 2]);
+            values[v][i] = both.x;
+            values[v][i + 1] = both.y;
+        }
 }
 
 __device__ void read(const Element* row, Row& values) {
-    clear(values);
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        if (column_of(v) < WIDTH) load(row + column_of(v), values[v]);
-}
-
-__device__ void read_add(const Element* row, Row& values) {
-    Row more;
-    read(row, more);
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) values[v][i] += more[v][i];
-}
-
-__device__ void read_floats(const float* row, Row& values) {
-    clear(values);
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
-        if (column_of(v) >= WIDTH) continue;
-#pragma unroll
-        for (int i = 0; i < VECTOR; i += 4) {
-            const float4 four = *reinterpret_cast<const float4*>(row + column_of(v) + i);
-            values[v][i] = four.x, values[v][i + 1] = four.y, values[v][i + 2] = four.z, values[v][i + 3] = four.w;
-        }
-    }
+    Packed packed;
+    fetch(row, packed);
+    unpack(packed, values);
 }
 
 __device__ void write(Element* row, const Row& values) {
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
-        if (column_of(v) < WIDTH) store(row + column_of(v), values[v]);
+    for (int v = 0; v < GRAINS; v++) {
+        if (!is_inside(v)) continue;
+        Grain packed;
+#pragma unroll
+        for (int i = 0; i < GRAIN; i += 2) packed.pairs[i / 2] = narrow(make_float2(values[v][i], values[v][i + 1]));
+        *reinterpret_cast<Grain*>(row + column_of(v)) = packed;
+    }
 }
 
 // The sum over the warp, the same in every lane.
@@ -58,21 +74,21 @@ __device__ float warp_sum(float value) {
 __device__ float normalise(Row& x, float& mean) {
     float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < GRAINS; v++)
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sum += x[v][i];
+        for (int i = 0; i < GRAIN; i++) sum += x[v][i];
     mean = warp_sum(sum) / WIDTH;
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < GRAINS; v++)
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) {
-            x[v][i] = column_of(v) < WIDTH ? x[v][i] - mean : 0.0f;
+        for (int i = 0; i < GRAIN; i++) {
+            x[v][i] = is_inside(v) ? x[v][i] - mean : 0.0f;
             squares += x[v][i] * x[v][i];
         }
     const float inverse = rsqrtf(warp_sum(squares) / WIDTH + 1e-5f);
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < GRAINS; v++)
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) x[v][i] *= inverse;
+        for (int i = 0; i < GRAIN; i++) x[v][i] *= inverse;
     return inverse;
 }

@@ -4,7 +4,8 @@
 // `ADDRESSES`, `CHUNK` and `THREADS` are set before this text. A chunk is as many neighbouring elements of one tensor; a
 // block of `update` takes one.
 
-constexpr int QUARTERS = 4;  // of a block of `squares`, each with a chunk of its own
+constexpr int QUARTERS = 4;  // of a block of `squares`,
+constexpr int EACH = 4;      // each with so many chunks of its own
 
 // What a parameter has, where it lies; null where there is none.
 struct Slot {
@@ -83,46 +84,63 @@ __device__ float sum_of_warp(float value) {
     return value;
 }
 
-// Sums of squares of `QUARTERS` chunks.
-extern "C" __global__ void squares(
+// A thread's share of the sum of the squares of the chunk at `begin`, by `SHARE` threads.
+template <int SHARE>
+__device__ float squares_of(const Gradient& gradient, long long begin, long long size, int lane) {
+    constexpr int ROUNDS = CHUNK / (4 * SHARE);
+    float sum = 0.0f;
+    if (begin + CHUNK <= size && gradient.is_aligned() && gradient.is_narrow()) {
+        uint2 bits[ROUNDS];
+#pragma unroll
+        for (int i = 0; i < ROUNDS; i++)
+            bits[i] = *reinterpret_cast<const uint2*>(gradient.narrow() + begin + 4 * (i * SHARE + lane));
+#pragma unroll
+        for (int i = 0; i < ROUNDS; i++) {
+            const float a = __uint_as_float(bits[i].x << 16), b = __uint_as_float(bits[i].x & 0xffff0000u);
+            const float c = __uint_as_float(bits[i].y << 16), d = __uint_as_float(bits[i].y & 0xffff0000u);
+            sum += a * a + b * b + c * c + d * d;
+        }
+        return sum;
+    }
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+        const long long at = begin + 4 * (i * SHARE + lane);
+        if (at + 4 <= size) {
+            const float4 four = gradient.four(at);
+            sum += four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
+        } else {
+            for (long long one = at; one < size; one++) sum += gradient.one(one) * gradient.one(one);
+        }
+    }
+    return sum;
+}
+
+// Sums of squares of `QUARTERS * EACH` chunks. Where a quarter's chunks lie is looked up for all of them at once, so that
+// the blocks, which all run at the same time, wait for that but once.
+extern "C" __global__ void __launch_bounds__(THREADS) squares(
     const Slot* __restrict__ slots, const Chunk* __restrict__ chunks,
     const unsigned long long* __restrict__ gradients,
     float* __restrict__ partial,        // [blocks]
     int count)
 {
-    constexpr int SHARE = THREADS / QUARTERS, ROUNDS = CHUNK / (4 * SHARE);
+    constexpr int SHARE = THREADS / QUARTERS;
     __shared__ float sums[THREADS / 32];
-    const int index = blockIdx.x * QUARTERS + threadIdx.x / SHARE, lane = threadIdx.x % SHARE;
-    float sum = 0.0f;
-    if (index < count) {
-        const Chunk chunk = chunks[index];
-        const Gradient gradient = {gradients[chunk.slot]};
-        const long long size = slots[chunk.slot].size, begin = (long long)chunk.part * CHUNK + 4 * lane;
-        if (gradient.is_absent()) {
-        } else if ((chunk.part + 1ll) * CHUNK <= size && gradient.is_aligned() && gradient.is_narrow()) {
-            uint2 bits[ROUNDS];
+    const int first = blockIdx.x * QUARTERS * EACH + threadIdx.x / SHARE, lane = threadIdx.x % SHARE;
+    Chunk mine[EACH];
+    Gradient found[EACH];
+    long long sizes[EACH];
 #pragma unroll
-            for (int i = 0; i < ROUNDS; i++)
-                bits[i] = *reinterpret_cast<const uint2*>(gradient.narrow() + begin + i * 4 * SHARE);
+    for (int i = 0; i < EACH; i++) mine[i] = chunks[min(first + i * QUARTERS, count - 1)];
 #pragma unroll
-            for (int i = 0; i < ROUNDS; i++) {
-                const float a = __uint_as_float(bits[i].x << 16), b = __uint_as_float(bits[i].x & 0xffff0000u);
-                const float c = __uint_as_float(bits[i].y << 16), d = __uint_as_float(bits[i].y & 0xffff0000u);
-                sum += a * a + b * b + c * c + d * d;
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < ROUNDS; i++) {
-                const long long at = begin + i * 4 * SHARE;
-                if (at + 4 <= size) {
-                    const float4 four = gradient.four(at);
-                    sum += four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
-                } else {
-                    for (long long one = at; one < size; one++) sum += gradient.one(one) * gradient.one(one);
-                }
-            }
-        }
+    for (int i = 0; i < EACH; i++) {
+        found[i].tagged = gradients[mine[i].slot];
+        sizes[i] = slots[mine[i].slot].size;
     }
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (first + i * QUARTERS < count && !found[i].is_absent())
+            sum += squares_of<SHARE>(found[i], (long long)mine[i].part * CHUNK, sizes[i], lane);
     sum = sum_of_warp(sum);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
     __syncthreads();

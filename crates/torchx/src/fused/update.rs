@@ -15,8 +15,8 @@ const ADDRESSES: usize = 448;
 /// Elements of one block.
 const CHUNK: usize = 2048;
 const THREADS: usize = 256;
-/// Chunks of one block that sums squares, as in the source.
-const QUARTERS: usize = 4;
+/// Chunks of one block that sums squares: what the source calls quarters, times what each of them takes.
+const SQUARED: usize = 16;
 /// Words of what the source calls a slot, and of what it calls a verdict.
 const SLOT: usize = 8;
 const VERDICT: i64 = 8;
@@ -195,7 +195,7 @@ impl Passes {
             Ok(Tensor::f_from_slice(&words)?.f_to_device(device)?)
         };
         let chunks = chunks(&slots);
-        let blocks = chunks.len().div_ceil(QUARTERS);
+        let blocks = chunks.len().div_ceil(SQUARED);
         let floats = |count: i64| Tensor::f_zeros([count], (Kind::Float, device));
         Ok(Passes {
             place,
