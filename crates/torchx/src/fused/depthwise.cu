@@ -95,7 +95,7 @@ __device__ void add_tile(const Pair (&xs)[SEEN], const Pair (&grads)[SEEN], cons
 // Blocks of 32 x `STRETCH`: pairs of columns, and tiles, added up before they are written.
 constexpr int STRETCH = 4;
 // Blocks that a multiprocessor holds at once: as many as leave a thread its columns in registers, but for a few.
-constexpr int BLOCKS = sizeof(Element) == 4 ? 1 : TAPS <= 5 ? 6 : TAPS <= 7 ? 5 : 1;
+constexpr int BLOCKS = sizeof(Element) == 4 ? 1 : TAPS <= 5 ? 6 : 5;
 
 extern "C" __global__ void __launch_bounds__(32 * STRETCH, BLOCKS) backward(
     const Element* __restrict__ x, const float* __restrict__ weight, const Element* __restrict__ grad,
