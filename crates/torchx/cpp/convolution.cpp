@@ -26,7 +26,7 @@ struct Programs {
 
 namespace {
 
-constexpr int64_t WARPS = 8, NORM_EACH = 2;                    // as in norm.cu
+constexpr int64_t WARPS = 8, TILE_WARPS = 4;                   // as in norm.cu
 constexpr int64_t DEPTH = 8, LANES = 32, UNFOLD_EACH = 4;      // as in fold.cu
 constexpr int64_t RECTIFY_EACH = 8, CHUNK = 512;               // as in product.cu
 
@@ -111,9 +111,9 @@ std::pair<Tensor, Tensor> norm_backward(const Program& program, const Tensor& x,
                                         int64_t parts, const Drop& drop) {
   auto rows = x.size(0), width = x.size(1);
   auto grad_x = at::empty_like(x);
-  auto blocks = shares(rows, WARPS * NORM_EACH);
+  auto blocks = shares(rows, TILE);
   auto partial = floats(x, {blocks, parts * width});
-  launch(program, program.backward, {blocks, 1, 1}, {THREADS, 1, 1}, at_start(x), at_start(weight), at_start(grad),
+  launch(program, program.backward, {blocks, 1, 1}, {32 * TILE_WARPS, 1, 1}, at_start(x), at_start(weight), at_start(grad),
          at_start_if(passed), at_start_if(near.owner), at_start(grad_x), at_start(partial), narrow(rows),
          narrow(near.utterances), at_start_if(drop.seed), drop.layer, drop.threshold, drop.scale);
   return {grad_x, sum_blocks(program.reduce, program, partial, {parts, width})};

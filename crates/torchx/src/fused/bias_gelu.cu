@@ -1,6 +1,6 @@
 // gelu(x + bias), with GELU's approximation by tanh: with z = 1.59577 (u + 0.044715 u³), u times the logistic function of z.
 //
-// Blocks of 32 x 8: a warp has vectors side by side, a thread one of each of its rows, all of them in flight at once.
+// Blocks of 32 x 8: a warp has vectors side by side, a thread one of each of its rows.
 
 constexpr int WARPS = 8;
 constexpr int EACH = 4;  // rows of a thread
@@ -36,9 +36,18 @@ __device__ float slope(float u) {
     return share * (1.0f + e * share * u * (1.5957691f + 0.21406445f * u * u));
 }
 
-// A thread's place: its column, and its first row; its rows are `WARPS` apart.
+// A thread's place. Past the end its rows are the last one again: it writes what that holds anyway. So nothing is asked
+// between two rows, and the compiler loads the next one ahead.
 struct Place {
-    int column = (blockIdx.x * 32 + threadIdx.x) * VECTOR, row = blockIdx.y * WARPS * EACH + threadIdx.y;
+    int column, row, rows, width;
+
+    __device__ Place(int rows, int width) : rows(rows), width(width) {
+        column = (blockIdx.x * 32 + threadIdx.x) * VECTOR;
+        row = blockIdx.y * WARPS * EACH + threadIdx.y;
+    }
+
+    __device__ bool is_inside(int r) const { return row + r * WARPS < rows; }
+    __device__ long long operator[](int r) const { return (long long)min(row + r * WARPS, rows - 1) * width + column; }
 };
 
 struct Vector {
@@ -53,15 +62,13 @@ struct Vector {
     }
 };
 
-// The vectors of a thread's rows, as they lie in memory; past the end the last row again.
+// The vectors of a thread's rows, as they lie in memory.
 struct Rows {
     uint4 bits[EACH];
 
-    __device__ Rows(const Element* from, const Place& at, int rows, int width) {
+    __device__ Rows(const Element* from, const Place& at) {
 #pragma unroll
-        for (int r = 0; r < EACH; r++)
-            bits[r] = *reinterpret_cast<const uint4*>(
-                from + (long long)min(at.row + r * WARPS, rows - 1) * width + at.column);
+        for (int r = 0; r < EACH; r++) bits[r] = *reinterpret_cast<const uint4*>(from + at[r]);
     }
 
     __device__ void get(int r, float (&values)[VECTOR]) const { load(reinterpret_cast<const Element*>(&bits[r]), values); }
@@ -73,19 +80,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     Element* __restrict__ out,
     int rows, int width)
 {
-    const Place at;
+    const Place at(rows, width);
     if (at.column >= width) return;
-    const Rows xs(x, at, rows, width);
+    const Rows xs(x, at);
     const Vector offset(bias + at.column);
 #pragma unroll
     for (int r = 0; r < EACH; r++) {
-        const int row = at.row + r * WARPS;
-        if (row >= rows) return;
         float values[VECTOR];
         xs.get(r, values);
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) values[i] = gelu(values[i] + offset.values[i]);
-        store(out + (long long)row * width + at.column, values);
+        store(out + at[r], values);
     }
 }
 
@@ -96,24 +101,22 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
     int rows, int width)
 {
     __shared__ float shares[WARPS][VECTOR][32];
-    const Place at;
+    const Place at(rows, width);
     float sums[VECTOR] = {};
     if (at.column < width) {
-        const Rows xs(x, at, rows, width), grads(grad, at, rows, width);
+        const Rows xs(x, at), grads(grad, at);
         const Vector offset(bias + at.column);
 #pragma unroll
         for (int r = 0; r < EACH; r++) {
-            const int row = at.row + r * WARPS;
-            if (row >= rows) break;
             float u[VECTOR], g[VECTOR];
             xs.get(r, u);
             grads.get(r, g);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
                 g[i] *= slope(u[i] + offset.values[i]);
-                sums[i] += g[i];
+                sums[i] += at.is_inside(r) ? g[i] : 0.0f;
             }
-            store(grad_x + (long long)row * width + at.column, g);
+            store(grad_x + at[r], g);
         }
     }
 #pragma unroll

@@ -17,10 +17,12 @@ struct Filter {
 
 // Columns of the rows around a tile; those outside the tensor repeat its first or last row, and nobody looks at them.
 __device__ void read_around(const Element* from, int first, int rows, int width, int column, Pair (&seen)[SEEN]) {
+    const char* top = reinterpret_cast<const char*>(from + column);  // by bytes an address is one multiplication
+    const int stride = width * (int)sizeof(Element);
 #pragma unroll
     for (int r = 0; r < SEEN; r++) {
         const int row = min(max(first - HALF + r, 0), rows - 1);
-        seen[r] = pair_at(from + (long long)row * width, column);
+        seen[r] = *reinterpret_cast<const Pair*>(top + (long long)row * stride);
     }
 }
 
@@ -66,10 +68,36 @@ extern "C" __global__ void forward(
     }
 }
 
+constexpr unsigned ALL = (1u << TAPS) - 1;
+
+// Writes a tile's gradient and adds to the sums of the taps and the bias. `WHOLE`: every row sees all its neighbours, as
+// most do; then nothing is asked row by row.
+template <bool WHOLE>
+__device__ void add_tile(const Pair (&xs)[SEEN], const Pair (&grads)[SEEN], const Filter& filter, const unsigned* near,
+                         float2 (&sums)[TAPS + 1], Element* grad_x, int width, int count) {
+#pragma unroll
+    for (int r = 0; r < TILE; r++) {
+        const unsigned bits = WHOLE ? ALL : near[r];
+        const float2 g = widen(grads[r + HALF]);
+        float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int k = 0; k < TAPS; k++) {
+            if (!(bits >> k & 1)) continue;
+            add_product(sums[k], g, widen(xs[r + k]));
+            // The row that is k - HALF away saw this one through the mirrored tap.
+            add_product(sum, filter.taps[TAPS - 1 - k], widen(grads[r + k]));
+        }
+        if (bits) add_product(sums[TAPS], g, make_float2(1.0f, 1.0f));
+        if (WHOLE || r < count) put_pair(grad_x + (long long)r * width, 0, sum);
+    }
+}
+
 // Blocks of 32 x `STRETCH`: pairs of columns, and tiles, added up before they are written.
 constexpr int STRETCH = 4;
+// Blocks that a multiprocessor holds at once: as many as leave a thread its columns in registers, but for a few.
+constexpr int BLOCKS = sizeof(Element) == 4 ? 1 : TAPS <= 5 ? 6 : 5;
 
-extern "C" __global__ void __launch_bounds__(32 * STRETCH) backward(
+extern "C" __global__ void __launch_bounds__(32 * STRETCH, BLOCKS) backward(
     const Element* __restrict__ x, const float* __restrict__ weight, const Element* __restrict__ grad,
     const int* __restrict__ owner,
     Element* __restrict__ grad_x,
@@ -90,20 +118,15 @@ extern "C" __global__ void __launch_bounds__(32 * STRETCH) backward(
     float2 sums[TAPS + 1] = {};
     if (inside) {
         const Filter filter(weight, column);
+        const unsigned* bits = near + threadIdx.y * TILE;
+        bool whole = true;
 #pragma unroll
-        for (int r = 0; r < TILE; r++) {
-            const unsigned bits = near[threadIdx.y * TILE + r];
-            const float2 g = widen(grads[r + HALF]);
-            float2 sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-            for (int k = 0; k < TAPS; k++) {
-                if (!(bits >> k & 1)) continue;
-                add_product(sums[k], g, widen(xs[r + k]));
-                // The row that is k - HALF away saw this one through the mirrored tap.
-                add_product(sum, filter.taps[TAPS - 1 - k], widen(grads[r + k]));
-            }
-            if (bits) add_product(sums[TAPS], g, make_float2(1.0f, 1.0f));
-            if (first + r < rows) put_pair(grad_x + (long long)(first + r) * width, column, sum);
+        for (int r = 0; r < TILE; r++) whole &= bits[r] == ALL;
+        Element* to = grad_x + (long long)first * width + column;
+        if (whole) {
+            add_tile<true>(xs, grads, filter, bits, sums, to, width, TILE);
+        } else {
+            add_tile<false>(xs, grads, filter, bits, sums, to, width, min(rows - first, TILE));
         }
     }
 #pragma unroll

@@ -62,29 +62,33 @@ extern "C" __global__ void unfold(
     const Dropout dropout = {seed, layer, threshold, scale};
     float sums[VECTOR] = {};
     const float nothing[VECTOR] = {};
-    const int first = blockIdx.x * EACH * DEPTH + threadIdx.y;
-    uint4 bits[EACH];  // all in flight at once
+    if (column < width) {
+        // All of a thread's rows in flight at once. Past the end they are the last one again: it writes what that holds
+        // anyway. To ask there would make the compiler load a row only after the one before it.
+        const int first = blockIdx.x * EACH * DEPTH + threadIdx.y;
+        uint4 bits[EACH];
 #pragma unroll
-    for (int each = 0; each < EACH; each++)
-        if (column < width)
-            bits[each] = *reinterpret_cast<const uint4*>(x + (long long)min(first + each * DEPTH, rows - 1) * width + column);
+        for (int each = 0; each < EACH; each++) {
+            const int row = min(first + each * DEPTH, rows - 1);
+            bits[each] = *reinterpret_cast<const uint4*>(x + (long long)row * width + column);
+        }
 #pragma unroll
-    for (int each = 0; each < EACH; each++) {
-        const int row = first + each * DEPTH;
-        if (row >= rows || column >= width) break;
-        const long long at = (long long)row * width + column;
-        float values[VECTOR];
-        load(reinterpret_cast<const Element*>(&bits[each]), values);
-        dropout(values, (unsigned)(at / VECTOR));
+        for (int each = 0; each < EACH; each++) {
+            const int row = min(first + each * DEPTH, rows - 1);
+            const long long at = (long long)row * width + column;
+            float values[VECTOR];
+            load(reinterpret_cast<const Element*>(&bits[each]), values);
+            dropout(values, (unsigned)(at / VECTOR));
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) sums[i] += values[i];
+            for (int i = 0; i < VECTOR; i++) sums[i] += first + each * DEPTH < rows ? values[i] : 0.0f;
 #pragma unroll
-        for (int tap = 0; tap < TAPS; tap++) {
-            const int slot = mirrored ? TAPS - 1 - tap : tap;
-            if (sees(owner, row, HALF - tap, rows, utterances))
-                store(out + ((long long)(row + HALF - tap) * TAPS + slot) * width + column, values);
-            if (!sees(owner, row, tap - HALF, rows, utterances))
-                store(out + ((long long)row * TAPS + slot) * width + column, nothing);
+            for (int tap = 0; tap < TAPS; tap++) {
+                const int slot = mirrored ? TAPS - 1 - tap : tap;
+                if (sees(owner, row, HALF - tap, rows, utterances))
+                    store(out + ((long long)(row + HALF - tap) * TAPS + slot) * width + column, values);
+                if (!sees(owner, row, tap - HALF, rows, utterances))
+                    store(out + ((long long)row * TAPS + slot) * width + column, nothing);
+            }
         }
     }
     if (!partial) return;

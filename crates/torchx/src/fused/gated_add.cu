@@ -31,7 +31,8 @@ struct __align__(8) Half {
 
 __device__ Half half_at(const Element* row, int column) { return *reinterpret_cast<const Half*>(row + column); }
 
-// One block for each tile, one thread for each eight bytes of its rows, which are all in flight at once.
+// One block for each tile, one thread for each eight bytes of its rows, which are all in flight at once. A run is rows of
+// one utterance, or of none.
 extern "C" __global__ void backward(
     const Element* __restrict__ y, const Element* __restrict__ gate, const Element* __restrict__ grad,
     const int* __restrict__ owner,
@@ -39,22 +40,28 @@ extern "C" __global__ void backward(
     float* __restrict__ partial,        // [tiles + utterances, width]
     int rows, int utterances, int width, int gate_stride)
 {
-    const int column = HALF * (blockIdx.y * blockDim.x + threadIdx.x), first = blockIdx.x * TILE;
-    if (column >= width) return;
+    const int own = HALF * (blockIdx.y * blockDim.x + threadIdx.x), first = blockIdx.x * TILE, lane = threadIdx.x % 32;
+    const bool inside = own < width;
+    const int column = inside ? own : 0;  // whole warps find the runs
+    const int stride = width * (int)sizeof(Element);  // by bytes an address is one multiplication
+    const char* top_y = reinterpret_cast<const char*>(y + column);
+    const char* top_grad = reinterpret_cast<const char*>(grad + column);
     Half ys[TILE], grads[TILE];
-    int owners[TILE];
 #pragma unroll
     for (int r = 0; r < TILE; r++) {
-        const long long at = (long long)min(first + r, rows - 1) * width;
-        owners[r] = owner_of(owner, first + r, rows, utterances);
-        ys[r] = half_at(y + at, column);
-        grads[r] = half_at(grad + at, column);
+        const long long at = (long long)min(first + r, rows - 1) * stride;
+        ys[r] = *reinterpret_cast<const Half*>(top_y + at);
+        grads[r] = *reinterpret_cast<const Half*>(top_grad + at);
     }
-    Half gates = half_at(gate + (long long)owners[0] * gate_stride, column);
+    const int mine = owner_of(owner, first + lane % TILE, rows, utterances);
+    const int next = __shfl_down_sync(0xffffffffu, mine, 1);
+    const unsigned ends = __ballot_sync(0xffffffffu, lane == TILE - 1 || next != mine);
+    int run = __shfl_sync(0xffffffffu, mine, 0);
+    Half gates = half_at(gate + (long long)run * gate_stride, column);
     float2 sums[HALF / 2] = {};
 #pragma unroll
     for (int r = 0; r < TILE; r++) {
-        const bool gap = owners[r] >= utterances;
+        const bool gap = run >= utterances;
         Half out;
 #pragma unroll
         for (int i = 0; i < HALF / 2; i++) {
@@ -62,14 +69,16 @@ extern "C" __global__ void backward(
             out.pairs[i] = narrow(make_float2(gap ? 0.0f : g.x * open.x, gap ? 0.0f : g.y * open.y));
             add_product(sums[i], g, widen(ys[r].pairs[i]));
         }
-        if (first + r < rows) *reinterpret_cast<Half*>(grad_y + (long long)(first + r) * width + column) = out;
-        if (r + 1 < TILE && owners[r + 1] == owners[r]) continue;
+        if (inside && first + r < rows) *reinterpret_cast<Half*>(grad_y + (long long)(first + r) * width + column) = out;
+        if (!(ends >> r & 1)) continue;
 #pragma unroll
         for (int i = 0; i < HALF / 2; i++) {
-            float* slot = partial + (long long)(blockIdx.x + owners[r]) * width + column + 2 * i;
-            if (!gap) *reinterpret_cast<float2*>(slot) = sums[i];
+            float* slot = partial + (long long)(blockIdx.x + run) * width + column + 2 * i;
+            if (inside && !gap) *reinterpret_cast<float2*>(slot) = sums[i];
             sums[i] = make_float2(0.0f, 0.0f);
         }
-        if (r + 1 < TILE) gates = half_at(gate + (long long)owners[r + 1] * gate_stride, column);
+        if (r + 1 == TILE) break;
+        run = __shfl_sync(0xffffffffu, mine, r + 1);
+        gates = half_at(gate + (long long)run * gate_stride, column);
     }
 }

@@ -5,16 +5,16 @@
 
 constexpr int WARPS = 8;
 constexpr int HALF = TAPS / 2;
-constexpr int EACH = 2;  // rows of a warp in the backward pass, as in convolution.cpp
+constexpr int TILE_WARPS = 4;  // of the backward pass, whose blocks have a tile of rows each, as in convolution.cpp
 #ifdef RECTIFIED
 constexpr int PARTS = 3;
 #else
 constexpr int PARTS = 2;
 #endif
 
-__device__ void read_add(const Element* row, Row& values) {
+__device__ void unpack_add(const Packed& packed, Row& values) {
     Row more;
-    read(row, more);
+    unpack(packed, more);
 #pragma unroll
     for (int v = 0; v < GRAINS; v++)
 #pragma unroll
@@ -61,7 +61,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) values[v][i] = values[v][i] * weights[v][i] + biases[v][i];
     drop(Dropout{seed, layer, threshold, scale}, values, row);
-    if (residual) read_add(residual + (long long)row * WIDTH, values);
+    if (residual) {
+        Packed packed;
+        fetch(residual + (long long)row * WIDTH, packed);
+        unpack_add(packed, values);
+    }
     if (TAPS == 1) {
         write(out + (long long)row * WIDTH, values);
         return;
@@ -78,22 +82,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) forward(
     }
 }
 
-// The gradient of a row, from all the places that it was laid to.
-__device__ void read_gradient(const Element* grad, const int* owner, int row, int rows, int utterances, Row& values) {
-    if (TAPS == 1) return read(grad + (long long)row * WIDTH, values);
-    clear(values);
+// The gradients of a row, from all the places that it was laid to.
+__device__ void fetch_gradients(const Element* grad, const int* owner, int row, int rows, int utterances,
+                                Packed (&packed)[TAPS]) {
+    if (TAPS == 1) return fetch(grad + (long long)row * WIDTH, packed[0]);
     const int mine = owner_of(owner, row, rows, utterances);
-    if (mine >= utterances) return;
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++) {
         const int seer = row + HALF - tap;
-        if (owner_of(owner, seer, rows, utterances) == mine)
-            read_add(grad + ((long long)seer * TAPS + tap) * WIDTH, values);
+        if (mine < utterances && owner_of(owner, seer, rows, utterances) == mine) {
+            fetch(grad + ((long long)seer * TAPS + tap) * WIDTH, packed[tap]);
+        } else {
+#pragma unroll
+            for (int v = 0; v < GRAINS; v++) packed[tap][v] = Grain{};
+        }
     }
 }
 
-// With n = norm(x) and h = grad * weight: inverse * (h - mean(h) - n * mean(h * n)).
-extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
+// With n = norm(x) and h = grad * weight: inverse * (h - mean(h) - n * mean(h * n)). A warp takes some rows of the tile,
+// the next one on its way meanwhile.
+extern "C" __global__ void __launch_bounds__(32 * TILE_WARPS) backward(
     const Element* __restrict__ x, const float* __restrict__ weight,
     const Element* __restrict__ grad,      // [rows, TAPS, WIDTH]
     const Element* __restrict__ passed,    // [rows, WIDTH]: what else x gets, or none
@@ -102,25 +110,31 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
     float* __restrict__ partial,           // [blocks, PARTS, WIDTH]: of weight, of bias, and of grad_x where RECTIFIED
     int rows, int utterances, const unsigned* seed, int layer, int threshold, float scale)
 {
-    __shared__ float shares[WARPS][WIDTH];
-    const int warp = threadIdx.x / 32;
+    __shared__ float shares[TILE_WARPS][WIDTH];
+    const int warp = threadIdx.x / 32, end = min((int)(blockIdx.x + 1) * TILE, rows);
     const Dropout dropout = {seed, layer, threshold, scale};
+    int row = blockIdx.x * TILE + warp;
+    Packed packed_x, packed_grads[TAPS], packed_more = {};
+    if (row < end) {
+        fetch(x + (long long)row * WIDTH, packed_x);
+        fetch_gradients(grad, owner, row, rows, utterances, packed_grads);
+    }
     Row weights, sums[PARTS];
     read_floats(weight, weights);
 #pragma unroll
     for (int part = 0; part < PARTS; part++) clear(sums[part]);
-#pragma unroll
-    for (int each = 0; each < EACH; each++) {
-        const int row = (blockIdx.x * EACH + each) * WARPS + warp;
-        if (row >= rows) break;
+#pragma unroll 1
+    for (; row < end; row += TILE_WARPS) {
         const long long at = (long long)row * WIDTH;
-        Row n, h, more;
-        read(x + at, n);
-        read_gradient(grad, owner, row, rows, utterances, h);
-        if (passed) {
-            read(passed + at, more);
-        } else {
-            clear(more);
+        if (passed) fetch(passed + at, packed_more);
+        Row n, h;
+        unpack(packed_x, n);
+        unpack(packed_grads[0], h);
+#pragma unroll
+        for (int tap = 1; tap < TAPS; tap++) unpack_add(packed_grads[tap], h);
+        if (row + TILE_WARPS < end) {
+            fetch(x + at + TILE_WARPS * WIDTH, packed_x);
+            fetch_gradients(grad, owner, row + TILE_WARPS, rows, utterances, packed_grads);
         }
 #ifdef RECTIFIED
         unsigned positive = 0;  // a bit for each element
@@ -148,13 +162,17 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
 #pragma unroll
         for (int v = 0; v < GRAINS; v++)
 #pragma unroll
-            for (int i = 0; i < VECTOR; i++) {
-                h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot) + more[v][i];
+            for (int i = 0; i < VECTOR; i++) h[v][i] = inverse * (h[v][i] - sum - n[v][i] * dot);
+        unpack_add(packed_more, h);
 #ifdef RECTIFIED
+#pragma unroll
+        for (int v = 0; v < GRAINS; v++)
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++) {
                 if (!(positive >> (v * VECTOR + i) & 1u)) h[v][i] = 0.0f;
                 sums[2][v][i] += h[v][i];
-#endif
             }
+#endif
         write(grad_x + at, h);
     }
 #pragma unroll
@@ -166,9 +184,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) backward(
             for (int i = 0; i < VECTOR; i++)
                 if (is_inside(v)) shares[warp][column_of(v) + i] = sums[part][v][i];
         __syncthreads();
-        for (int column = threadIdx.x; column < WIDTH; column += 32 * WARPS) {
+        for (int column = threadIdx.x; column < WIDTH; column += 32 * TILE_WARPS) {
             float sum = 0.0f;
-            for (int i = 0; i < WARPS; i++) sum += shares[i][column];
+            for (int i = 0; i < TILE_WARPS; i++) sum += shares[i][column];
             partial[((long long)blockIdx.x * PARTS + part) * WIDTH + column] = sum;
         }
     }
