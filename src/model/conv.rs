@@ -21,7 +21,13 @@ pub struct Conv {
 
 impl Conv {
     pub fn new(path: Path, from: i64, to: i64, kernel: &[i64], stride: &[i64]) -> Self {
-        Self::grouped(path, from, to, kernel, stride, 1)
+        let conv = Self::grouped(path, from, to, kernel, stride, 1);
+        Conv { weight: product(conv.weight), ..conv }
+    }
+
+    /// For kernels that read weights in f32: they are never narrowed.
+    pub fn full_precision(path: Path, from: i64, to: i64, kernel: i64) -> Self {
+        Self::grouped(path, from, to, &[kernel], &[1], 1)
     }
 
     /// A filter of its own for every channel.
@@ -32,7 +38,6 @@ impl Conv {
     fn grouped(path: Path, from: i64, to: i64, kernel: &[i64], stride: &[i64], groups: i64) -> Self {
         let shape = [&[to, from / groups], kernel].concat();
         let weight = path.var("weight", &shape, uniform_by_fan_in(shape[1..].iter().product()));
-        let weight = if groups == 1 { product(weight) } else { weight };
         Conv { weight, bias: path.var("bias", &[to], Init::Const(0.0)), stride: stride.to_vec(), groups }
     }
 

@@ -138,7 +138,7 @@ pub struct Conv(conv::Conv);
 impl Conv {
     pub fn new(path: Path, from: i64, to: i64, kernel: i64) -> Self {
         check_reach(kernel);
-        Conv(conv::Conv::new(path, from, to, &[kernel], &[1]))
+        Conv(conv::Conv::full_precision(path, from, to, kernel))
     }
 
     pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
