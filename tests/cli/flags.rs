@@ -78,6 +78,7 @@ const COMMANDS: &[(&str, &str, &[Row])] = &[
             ("simulate", "", "--simulate load=1ms", Says("slowed down on purpose")),
             ("trace", "", "--trace trace.json", Makes("trace.json")),
             ("picture", "", "--picture steps.svg", Makes("steps.svg")),
+            ("kernels", "", "--kernels kernels.tsv", Makes("kernels.tsv")),
             ("overhead", "", "--overhead", Json("/figures/overhead")),
             ("json", "--no-json", "--json", Says("\"figures\"")),
         ],

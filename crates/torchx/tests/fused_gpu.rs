@@ -79,6 +79,15 @@ fn fused_equals_plain_on_the_cpu() {
     });
 }
 
+/// Where utterances and the gaps between them begin, and the end.
+fn borders(batch: &cases::Batch, rows: i64) -> Tensor {
+    let list = |values: &Tensor| Vec::<i32>::try_from(values).unwrap();
+    let spans = list(&batch.spans.starts).into_iter().zip(list(&batch.spans.lens)).filter(|(_, len)| *len > 0);
+    let inner = spans.flat_map(|(start, len)| [start, start + len]);
+    let all: Vec<i32> = [0].into_iter().chain(inner).chain([rows as i32]).collect();
+    Tensor::from_slice(&all).to_device(batch.cos.device())
+}
+
 /// Output and gradient of attention in bf16, by a kernel of its own, which f32 has not.
 #[test]
 #[ignore = "needs a GPU"]
@@ -95,7 +104,7 @@ fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
         let run = |kind: Kind, device: Device| {
             let batch = cases::batch(rows, device);
             let leaf = qkv.to_device(device).to_kind(kind).copy().set_requires_grad(true);
-            let out = fused::attention(&leaf, &batch.cos, &batch.sin, &batch.cu_seqlens, rows).unwrap();
+            let out = fused::attention(&leaf, &batch.cos, &batch.sin, &borders(&batch, rows), rows).unwrap();
             let grads = cases::backward(&[out.shallow_clone()], &[leaf], &upstream.to_device(device).to_kind(kind));
             [out.detach(), grads.unwrap().remove(0)]
         };

@@ -30,8 +30,6 @@ pub struct Batch {
     pub spans: Spans,
     pub cos: Tensor,
     pub sin: Tensor,
-    /// Borders of utterances and of the gaps between them.
-    pub cu_seqlens: Tensor,
     /// `[rows]` each, i32.
     token_of_frame: Tensor,
     entry_of_row: Tensor,
@@ -369,9 +367,6 @@ pub fn batch(rows: i64, device: Device) -> Batch {
     let list = |values: &[i64]| Tensor::from_slice(values).to_device(device);
     let spans = Spans::new(&list(&owner), &list(&starts), &list(&lens)).expect("three lists");
     let angle = Tensor::arange(rows * HEAD_DIM / 2, (Kind::Float, device)).view([rows, -1]) * 1e-3;
-    let ends = starts.iter().zip(&lens).filter(|(_, len)| **len > 0).flat_map(|(start, len)| [*start, start + len]);
-    let borders: Vec<i64> = [0].into_iter().chain(ends).chain([rows]).collect();
-    let cu_seqlens = list(&borders).to_kind(Kind::Int);
     let token = |row: usize| match owner[row] as usize {
         gap if gap == lens.len() => 0,
         // The first of each utterance lasts long, as with a model that is not trained yet.
@@ -386,5 +381,5 @@ pub fn batch(rows: i64, device: Device) -> Batch {
     let mask = spans.owner.lt(spans.utterances()).to_kind(Kind::Float).unsqueeze(1);
     let third = Tensor::arange(rows, (Kind::Int, device)).remainder(3).eq(0).to_kind(Kind::Float).unsqueeze(1);
     let except = &mask * third;
-    Batch { spans, cos: angle.cos(), sin: angle.sin(), cu_seqlens, token_of_frame, entry_of_row, mask, except }
+    Batch { spans, cos: angle.cos(), sin: angle.sin(), token_of_frame, entry_of_row, mask, except }
 }
