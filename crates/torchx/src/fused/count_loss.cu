@@ -1,18 +1,5 @@
 // Half the deviance of Poisson counts from their predicted logarithms. So few numbers that one block adds them all.
 
-__device__ float sum_of_block(float part) {
-    __shared__ float parts[32];
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) part += __shfl_xor_sync(0xffffffffu, part, mask);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
-    __syncthreads();
-    float sum = 0.0f;
-    if (threadIdx.x == 0)
-        for (int i = 0; i < 32; i++) sum += parts[i];
-    return sum;
-}
-
 // One block of 1024.
 extern "C" __global__ void __launch_bounds__(1024) forward(
     const float* __restrict__ predicted, const float* __restrict__ counts, const float* __restrict__ mask,  // [rows]
@@ -26,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(1024) forward(
         surprise += (count * (logf(fmaxf(count, 1.0f)) - guess) - count + expf(guess)) * mask[row];
         total += count;
     }
-    surprise = sum_of_block(surprise);
-    total = sum_of_block(total);
+    surprise = block_sum<32>(surprise);
+    total = block_sum<32>(total);
     if (threadIdx.x != 0) return;
     total = fmaxf(total, 1.0f);
     *loss = surprise / total;

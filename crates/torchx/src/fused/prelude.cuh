@@ -134,3 +134,18 @@ extern "C" __global__ void sum_bias(
     const float sum = sum_of_tiles(partial, blocks, width, column);
     if (threadIdx.y == 0 && column < width) grad_bias[column] = sum;
 }
+
+// What the parts of a block's threads, so many warps, add up to: for its first thread.
+template <int WARPS_OF_BLOCK>
+__device__ float block_sum(float part) {
+    __shared__ float parts[WARPS_OF_BLOCK];
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) part += __shfl_xor_sync(0xffffffffu, part, mask);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
+    __syncthreads();
+    float sum = 0.0f;
+    if (threadIdx.x == 0)
+        for (int i = 0; i < WARPS_OF_BLOCK; i++) sum += parts[i];
+    return sum;
+}

@@ -3,20 +3,6 @@
 
 constexpr int LOSS_BLOCKS = 264;  // two for each multiprocessor of an H200; on any other GPU the same sums
 
-// What a thread's part adds up to in its block of 256, for its first thread.
-__device__ float block_sum(float part) {
-    __shared__ float parts[8];
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) part += __shfl_xor_sync(0xffffffffu, part, mask);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = part;
-    __syncthreads();
-    float sum = 0.0f;
-    if (threadIdx.x == 0)
-        for (int i = 0; i < 8; i++) sum += parts[i];
-    return sum;
-}
-
 __device__ float counted(const float* mask, const float* except, int row) {
     return except ? mask[row] - except[row] : mask[row];
 }
@@ -50,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(256) forward(
         error += sum * weight;
         if (at % vectors == 0) count += weight;
     }
-    error = block_sum(error);
-    count = block_sum(count);
+    error = block_sum<8>(error);
+    count = block_sum<8>(count);
     if (threadIdx.x == 0) partial[blockIdx.x] = error, partial[LOSS_BLOCKS + blockIdx.x] = count;
 }
 
@@ -64,8 +50,8 @@ extern "C" __global__ void __launch_bounds__(256) finish(
 {
     float error = 0.0f, count = 0.0f;
     for (int i = threadIdx.x; i < LOSS_BLOCKS; i += 256) error += partial[i], count += partial[LOSS_BLOCKS + i];
-    error = block_sum(error);
-    count = block_sum(count);
+    error = block_sum<8>(error);
+    count = block_sum<8>(count);
     if (threadIdx.x != 0) return;
     const float elements = fmaxf(count, 1.0f) * width;
     *loss = error / elements * factor;
