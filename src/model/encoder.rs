@@ -209,5 +209,5 @@ fn conv_norm(x: &Tensor, conv: &Conv, norm: &LayerNorm, add: bool, dropout: &Dro
 /// duration, so that speech comes out as long as it was recorded. Squared errors of logarithms are lowest at the
 /// geometric mean, which is shorter. `[text, 1]` each, f32; 0 frames in gaps.
 pub fn duration_loss(predicted: &Tensor, frames: &Tensor, mask: &Tensor) -> Tensor {
-    torchx::fused::count_loss(predicted, frames, mask).expect(FIXED)
+    fused::count_loss(predicted, frames, mask).expect(FIXED)
 }

@@ -319,8 +319,16 @@ pub(crate) fn check(message: Message) -> Result<(), Error> {
 
 /// Runs a call that makes a tensor.
 pub(crate) fn make(call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<Tensor, Error> {
-    let mut output = std::ptr::null_mut();
-    check(call(&mut output))?;
-    // SAFETY: the call went well, so `output` is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(unsafe { Tensor::from_ptr(output.cast()) })
+    let [tensor] = make_all(call)?;
+    Ok(tensor)
+}
+
+/// Runs a call that makes several: it writes as many as it has room for.
+pub(crate) fn make_all<const N: usize>(
+    call: impl FnOnce(*mut *mut RawTensor) -> Message,
+) -> Result<[Tensor; N], Error> {
+    let mut outputs = [std::ptr::null_mut(); N];
+    check(call(outputs.as_mut_ptr()))?;
+    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(outputs.map(|output| unsafe { Tensor::from_ptr(output.cast()) }))
 }

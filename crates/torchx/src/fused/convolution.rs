@@ -11,10 +11,11 @@ use std::cell::Cell;
 use tch::{Device, Kind, Tensor};
 
 use super::program::{Source, program};
-use super::{Spans, check_like, check_matrix, check_rows, has_kernel, plain};
+use super::{Spans, check_like, check_matrix, check_rows, check_taps, has_kernel, plain};
 use crate::error::Error;
 use crate::ffi::{
-    Programs, RawDropout, check, make, raw, raws, torchx_conv_norm, torchx_feed_forward, torchx_norm, torchx_residual,
+    Programs, RawDropout, make, make_all, raw, raws, torchx_conv_norm, torchx_feed_forward, torchx_norm,
+    torchx_residual,
 };
 use crate::narrow::narrowed;
 
@@ -68,11 +69,8 @@ pub fn norm(x: &Tensor, weights: Weights) -> Result<[Tensor; 2], Error> {
         return plain::norm(x, weights);
     }
     let program = program(Source::Norm { width: x.size()[1], taps: 1, rectified: false }, x.kind(), x.device())?;
-    let mut parts = [std::ptr::null_mut(); 2];
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for two new ones.
-    check(unsafe { torchx_norm(program, raw(x), raw(weights.weight), raw(weights.bias), parts.as_mut_ptr()) })?;
-    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+    make_all(|outputs| unsafe { torchx_norm(program, raw(x), raw(weights.weight), raw(weights.bias), outputs) })
 }
 
 /// `x + dropout(y)`, both `[rows, width]`.
@@ -172,10 +170,8 @@ fn check_conv(name: &str, x: &Tensor, weights: Weights, [to, from]: [i64; 2]) ->
     let taps = weights.weight.size().last().copied().unwrap_or(0);
     check_like(&format!("{name}: weight"), weights.weight, &[to, from, taps], Kind::Float, x.device())?;
     check_like(&format!("{name}: bias"), weights.bias, &[to], Kind::Float, x.device())?;
-    match taps % 2 == 1 && taps <= 7 {
-        true => Ok(taps),
-        false => Err(Error::Argument(format!("{name}: {taps} taps: they must be odd and at most 7"))),
-    }
+    check_taps(name, taps)?;
+    Ok(taps)
 }
 
 #[cfg(test)]

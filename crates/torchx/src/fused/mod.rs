@@ -18,8 +18,8 @@ use tch::{Device, Kind, Tensor};
 use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, check, make, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise, torchx_gated_add,
-    torchx_linear, torchx_rotary,
+    RawSpans, make, make_all, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
+    torchx_gated_add, torchx_linear, torchx_rotary,
 };
 pub use attention::attention;
 pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
@@ -79,11 +79,8 @@ pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<[Tensor; 2], E
         return Ok([normal?, x.shallow_clone()]);
     }
     let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
-    let mut parts = [std::ptr::null_mut(); 2];
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for two new ones.
-    check(unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), parts.as_mut_ptr()) })?;
-    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+    make_all(|outputs| unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), outputs) })
 }
 
 /// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient on CUDA.
@@ -118,9 +115,7 @@ pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> R
     let (width, taps) = (x.size()[1], weight.size().last().copied().unwrap_or(0));
     check_like("depthwise: weight", weight, &[width, 1, taps], Kind::Float, x.device())?;
     check_like("depthwise: bias", bias, &[width], Kind::Float, x.device())?;
-    if taps % 2 == 0 || taps > 7 {
-        return Err(Error::Argument(format!("depthwise: {taps} taps: they must be odd and at most 7")));
-    }
+    check_taps("depthwise", taps)?;
     if !has_kernel(x) {
         return if cpu::serves(x) {
             cpu::rows::depthwise(x, weight, bias, spans)
@@ -153,11 +148,8 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
         return if cpu::serves(qkv) { cpu::rows::rotary(qkv, cos, sin) } else { plain::rotary(qkv, cos, sin) };
     }
     let program = program(Source::Rotary, qkv.kind(), qkv.device())?;
-    let mut parts = [std::ptr::null_mut(); 3];
     // SAFETY: as in `adaln`, with room for three tensors.
-    check(unsafe { torchx_rotary(program, raw(qkv), raw(cos), raw(sin), parts.as_mut_ptr()) })?;
-    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+    make_all(|outputs| unsafe { torchx_rotary(program, raw(qkv), raw(cos), raw(sin), outputs) })
 }
 
 /// A linear layer, `x · weightᵀ + bias`, on rows of any shape.
@@ -224,11 +216,8 @@ pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor
         return plain::bias_leaky_matched(x, bias, slope, &target);
     }
     let program = program(Source::BiasLeaky { matched: true }, x.kind(), x.device())?;
-    let mut parts = [std::ptr::null_mut(); 2];
-    // SAFETY: as in `adaln`, with room for two tensors.
-    check(unsafe { torchx_bias_leaky(program, raw(x), raw(bias), raw(&target), slope, parts.as_mut_ptr()) })?;
-    // SAFETY: the call went well and had a target, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) }))
+    // SAFETY: as in `adaln`, with room for the two tensors that a call with a target makes.
+    make_all(|outputs| unsafe { torchx_bias_leaky(program, raw(x), raw(bias), raw(&target), slope, outputs) })
 }
 
 /// Whether every thread of a block of 256 meets the same columns in each of its vectors of 16 bytes.
@@ -258,6 +247,13 @@ fn check_rows(name: &str, x: &Tensor, spans: &Spans) -> Result<(), Error> {
 
 fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans, parts: i64) -> Result<(), Error> {
     check_like(name, table, &[spans.utterances() + 1, parts * x.size()[1]], x.kind(), x.device())
+}
+
+fn check_taps(name: &str, taps: i64) -> Result<(), Error> {
+    match taps % 2 == 1 && taps <= 7 {
+        true => Ok(()),
+        false => Err(Error::Argument(format!("{name}: {taps} taps: they must be odd and at most 7"))),
+    }
 }
 
 fn check_like(name: &str, tensor: &Tensor, size: &[i64], kind: Kind, device: Device) -> Result<(), Error> {

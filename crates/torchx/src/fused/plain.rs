@@ -69,7 +69,7 @@ pub fn conv_norm(
 /// Nobody looks at what comes out of gaps.
 fn convolution(x: &Tensor, weights: Weights, spans: &Spans) -> Result<Tensor, Error> {
     let half = weights.weight.size()[2] / 2;
-    let mask = spans.owner.f_lt(spans.utterances())?.f_to_kind(x.kind())?.f_unsqueeze(1)?;
+    let mask = mask(spans, x.kind())?;
     let [weight, bias] = [weights.weight, weights.bias].map(|param| narrowed(param, x.kind()));
     let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
     let made = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], 1)?;
@@ -123,8 +123,7 @@ pub fn infill(inputs: &Infill) -> Result<Tensor, Error> {
 pub fn lay(table: &Tensor, token_of_frame: &Tensor, mels: i64, frames: &Spans) -> Result<Laid, Error> {
     let rows = rows_of(table, token_of_frame)?;
     let parts = rows.f_split_with_sizes([mels, table.size()[1] - mels], 1)?;
-    let mask = frames.owner.f_lt(frames.utterances())?.f_to_kind(Kind::Float)?.f_unsqueeze(1)?;
-    let lasted = lasted(token_of_frame, table.size()[0], &mask)?;
+    let lasted = lasted(token_of_frame, table.size()[0], &mask(frames, Kind::Float)?)?;
     Ok(Laid { mean: parts[0].f_to_kind(Kind::Float)?, content: parts[1].shallow_clone(), lasted })
 }
 

@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 use super::program::{Source, program};
 use super::{Spans, check_like, check_matrix, has_kernel, plain};
 use crate::error::Error;
-use crate::ffi::{check, make, raw, torchx_count_loss, torchx_embed, torchx_lay, torchx_square_loss};
+use crate::ffi::{make, make_all, raw, torchx_count_loss, torchx_embed, torchx_lay, torchx_square_loss};
 
 /// A table of tokens along the frames.
 pub struct Laid {
@@ -30,13 +30,10 @@ pub fn lay(table: &Tensor, token_of_frame: &Tensor, mels: i64, text: &Spans, fra
         return plain::lay(table, token_of_frame, mels, frames);
     }
     let program = program(Source::Lay, table.kind(), table.device())?;
-    let mut parts = [std::ptr::null_mut(); 3];
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for three new ones.
-    check(unsafe {
-        torchx_lay(program, raw(table), raw(token_of_frame), mels, raw(&text.owner), frames.raw(), parts.as_mut_ptr())
+    let [mean, content, lasted] = make_all(|outputs| unsafe {
+        torchx_lay(program, raw(table), raw(token_of_frame), mels, raw(&text.owner), frames.raw(), outputs)
     })?;
-    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    let [mean, content, lasted] = parts.map(|part| unsafe { Tensor::from_ptr(part.cast()) });
     Ok(Laid { mean, content, lasted })
 }
 
