@@ -1,12 +1,14 @@
 //! Augmentation: changes to what is trained on, drawn anew for every utterance of every batch, on the data device. One
 //! more is a key `augment_…` of the config, a function here, and a call from the hook where it belongs: [`Augment::waveform`],
-//! [`Augment::spectrum`] or [`Augment::mel`]. Held-out speech is never changed: `Config::without_augmentation`.
+//! [`Augment::spectrum`], [`Augment::mel`] or [`Augment::context`]. Held-out speech is never changed: `Config::without_augmentation`.
 //!
 //! Draws come from the seed and the batch's place in the run, never from the device's generator: that one belongs to
 //! the step, and a resumed run must draw the same.
 
 use super::batch::Batch;
-use host::config;
+use super::channel::Channels;
+use super::mel::MelStats;
+use host::config::Config;
 use host::loader::Position;
 use host::rng::Rng;
 use tch::{Device, Kind, Tensor};
@@ -21,27 +23,31 @@ pub struct Augment {
     noise_snr_db: Option<f64>,
     pitch_semitones: f64,
     speed: bool,
+    channels: Option<Channels>,
     seed: u64,
     /// `[NOISE_SAMPLES]`, uniform with power 1; empty when no noise is asked for.
     noise: Tensor,
 }
 
 impl Augment {
-    pub fn new(config: &config::Data, seed: u64, device: Device) -> Self {
-        let wanted = if config.augment_noise_snr_db.is_some() { NOISE_SAMPLES } else { 0 };
+    pub fn new(config: &Config, stats: &MelStats, device: Device) -> Self {
+        let (data, seed) = (&config.data, config.training.seed);
+        let channels = Channels::new(config, stats, device);
+        let wanted = if data.augment_noise_snr_db.is_some() || channels.is_some() { NOISE_SAMPLES } else { 0 };
         let mut rng = Rng::new(&[seed]);
         let width = 12f64.sqrt(); // a uniform draw from an interval this wide has variance 1
         let noise: Vec<f32> = (0..wanted).map(|_| ((rng.unit() - 0.5) * width) as f32).collect();
         Augment {
-            noise_snr_db: config.augment_noise_snr_db,
-            pitch_semitones: config.augment_pitch_semitones,
-            speed: config.augment_speed > 0.0,
+            noise_snr_db: data.augment_noise_snr_db,
+            pitch_semitones: data.augment_pitch_semitones,
+            speed: data.augment_speed > 0.0,
+            channels,
             seed,
             noise: Tensor::from_slice(&noise).to_device(device),
         }
     }
 
-    /// Whether any augmentation is asked for.
+    /// Whether the frames that are trained on are changed before they are normalised.
     pub fn is_on(&self) -> bool {
         self.noise_snr_db.is_some() || self.pitch_semitones != 0.0 || self.speed
     }
@@ -61,6 +67,22 @@ impl Augment {
         self.speed(frames, batch)
     }
 
+    /// Normalised frames (`[frames, n_mels]`) as the decoder hears them where they are context; absent where it hears them as
+    /// they are.
+    pub fn context(&self, mel: &Tensor, batch: &Batch, at: &Position) -> Option<Tensor> {
+        let channels = self.channels.as_ref()?;
+        let mut rng = Rng::new(&[self.seed, at.epoch, at.number(), 3]);
+        let noise = self.noise_of(mel.numel(), &mut rng);
+        Some(channels.apply(mel, batch, &noise, &mut rng))
+    }
+
+    /// So many samples of the noise, from any place on.
+    fn noise_of(&self, count: usize, rng: &mut Rng) -> Tensor {
+        let from = rng.below(NOISE_SAMPLES) as i64;
+        let times = (count / NOISE_SAMPLES + 1) as i64;
+        self.noise.roll([from], [0]).repeat([times]).narrow(0, 0, count as i64)
+    }
+
     /// Adds white noise at the chosen ratio to each utterance's mean power, or up to 10 dB weaker. `samples`:
     /// `[frames * hop]`.
     fn noise(&self, samples: &Tensor, batch: &Batch, at: &Position) -> Tensor {
@@ -74,9 +96,7 @@ impl Augment {
         let mut rng = Rng::new(&[self.seed, at.epoch, at.number(), 1]);
         let share = |rng: &mut Rng| 10f64.powf(-(snr_db + rng.unit() * NOISE_SPREAD_DB) / 10.0);
         let level = (mean * draws(frames.capacity(), &mut rng, share, samples.device())).sqrt();
-        let from = rng.below(NOISE_SAMPLES) as i64;
-        let times = samples.size()[0] / NOISE_SAMPLES as i64 + 1;
-        let noise = self.noise.roll([from], [0]).repeat([times]).narrow(0, 0, samples.size()[0]);
+        let noise = self.noise_of(samples.numel(), &mut rng);
         // Up to the next utterance: sound may reach further than the frames it is spoken in, and gaps are masked later.
         let level = level.index_select(0, &latest(batch));
         (hops + noise.view([frames.len(), -1]) * level).view(-1)
@@ -153,7 +173,7 @@ fn draws(capacity: i64, rng: &mut Rng, mut draw: impl FnMut(&mut Rng) -> f64, de
 }
 
 /// Gives every frame the row of its utterance, and gaps a row of zeros. `rows`: `[capacity, channels]`.
-fn per_frame(rows: &Tensor, batch: &Batch) -> Tensor {
+pub(super) fn per_frame(rows: &Tensor, batch: &Batch) -> Tensor {
     rows.constant_pad_nd([0, 0, 0, 1]).index_select(0, &batch.frames.owner)
 }
 

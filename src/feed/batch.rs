@@ -20,6 +20,9 @@ pub struct Batch {
     pub(super) source_lens: Tensor,
     /// `[frames, n_mels]`, normalised log-mel, zero in gaps; f32.
     pub mel: Tensor,
+    /// `[frames, n_mels]`: the same as the decoder hears it where it is context, as a worse recording would have it; absent
+    /// where it hears `mel`.
+    pub context_mel: Option<Tensor>,
     /// `[frames * hop]`, f32 in -1..1, for a vocoder; a voice's batches have none.
     pub samples: Option<Tensor>,
     /// `[frames]`, i32: packed token index of every frame, where durations are known; otherwise the model searches.
@@ -31,6 +34,7 @@ pub struct Batch {
 /// Features of a block's sound.
 pub struct Sound {
     pub mel: Tensor,
+    pub context_mel: Option<Tensor>,
     pub samples: Option<Tensor>,
 }
 
@@ -45,6 +49,7 @@ impl Batch {
             text: Packed::of_tables(&tables, &layout.text, layout.budget.longest_tokens + GAP),
             frames: Packed::of_tables(&tables, &layout.frames, layout.budget.longest_frames + GAP),
             mel: sound.mel,
+            context_mel: sound.context_mel,
             samples: sound.samples,
             token_of_frame: (!layout.token_of_frame.is_empty()).then(|| part(&layout.token_of_frame)),
             tables,
@@ -55,7 +60,8 @@ impl Batch {
     /// A copy in memory of its own on `device`.
     pub fn copy_to(&self, device: Device) -> Batch {
         let copy = |tensor: &Tensor| tensor.to_device_(device, tensor.kind(), false, true);
-        let sound = Sound { mel: copy(&self.mel), samples: self.samples.as_ref().map(copy) };
+        let some = |tensor: &Option<Tensor>| tensor.as_ref().map(copy);
+        let sound = Sound { mel: copy(&self.mel), context_mel: some(&self.context_mel), samples: some(&self.samples) };
         Batch::new(copy(&self.tables), sound, &self.layout)
     }
 
@@ -71,7 +77,7 @@ impl Batch {
     /// The tensors that hold the batch's memory; all others are views of these.
     pub fn tensors(&self) -> Vec<&Tensor> {
         let own = [&self.tables, &self.mel, &self.text.mask, &self.frames.mask];
-        own.into_iter().chain(&self.samples).collect()
+        own.into_iter().chain(&self.context_mel).chain(&self.samples).collect()
     }
 
     /// A batch from spans and values.
@@ -92,7 +98,7 @@ impl Batch {
         layout.frames.fill(&mut tables, frames);
         tables[layout.tokens.clone()].copy_from_slice(tokens);
         tables[layout.languages.clone()].copy_from_slice(languages);
-        let sound = Sound { mel, samples: None };
+        let sound = Sound { mel, context_mel: None, samples: None };
         Batch::new(Tensor::from_slice(&tables), sound, &Arc::new(layout))
     }
 

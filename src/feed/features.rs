@@ -39,7 +39,7 @@ impl Features {
     ) -> Result<Self, torchx::Error> {
         let rate_hz = config.data.sample_rate;
         let extractor = MelExtractor::new(&config.model, rate_hz, device);
-        let augment = Augment::new(&config.data, config.training.seed, device);
+        let augment = Augment::new(config, &stats, device);
         // Augmentation changes samples before the window and spectra before the bands.
         let plain = layout.kind == SoundKind::Pcm && !augment.is_on();
         let kernel = if plain { MelKernel::new(&config.model, rate_hz, device)? } else { None };
@@ -70,11 +70,14 @@ impl Features {
             Some(kernel) => self.in_one(kernel, block, &batch).expect("shapes are fixed by construction"),
             None => self.mel(block, &batch, at),
         };
+        if self.purpose == Purpose::Voice {
+            batch.context_mel = self.augment.context(&batch.mel, &batch, at);
+        }
         batch
     }
 
     fn silent(&self) -> Sound {
-        Sound { mel: Tensor::zeros([0], (Kind::Float, self.extractor.device())), samples: None }
+        Sound { mel: Tensor::zeros([0], (Kind::Float, self.extractor.device())), context_mel: None, samples: None }
     }
 
     /// All frames in one launch.

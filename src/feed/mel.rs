@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 /// Quieter bins count as this loud: about -100 dB of full scale.
-const FLOOR: f64 = 1e-5;
+pub(super) const FLOOR: f64 = 1e-5;
 
 /// Computes log-mel frames by tensor operations.
 pub struct MelExtractor {

@@ -4,6 +4,7 @@ mod augment;
 mod batch;
 mod block;
 mod caps;
+mod channel;
 mod event;
 mod features;
 mod mel;

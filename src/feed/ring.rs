@@ -37,7 +37,7 @@ pub struct Feed {
 
 enum Source {
     /// Every batch is made in the training thread, when it is asked for.
-    Inline(Box<Producer>, Slot),
+    Inline(Box<Producer>, Box<Slot>),
     Ring(Ring),
 }
 
@@ -121,7 +121,7 @@ impl Feed {
             loader: loader.clone(),
         };
         if slots == 0 {
-            return Ok(feed(Source::Inline(Box::new(producer), Slot::default())));
+            return Ok(feed(Source::Inline(Box::new(producer), Box::default())));
         }
         let free = (0..slots).map(|_| Slot::default()).collect();
         let queue = Slots { free, ready: VecDeque::new(), filled: 0, closed: false, ended: false };
@@ -176,7 +176,7 @@ impl Feed {
 
     fn give_back(&mut self, slot: Slot) {
         match &mut self.source {
-            Source::Inline(_, own) => *own = slot,
+            Source::Inline(_, own) => **own = slot,
             Source::Ring(ring) => ring.queue.change(|slots| slots.free.push_back(slot)),
         }
     }

@@ -214,7 +214,7 @@ fn speed_changes_the_number_of_frames_and_nothing_else() {
     let spans = [span(0, 8), span(20, 15)];
     let mut batch = Batch::by_hand(&[span(0, 1), span(2, 1)], &spans, &[1; 4], &[0, 0], frames.shallow_clone());
     batch.source_lens = Tensor::from_slice(&[10i32, 12]);
-    let spoken = augment::Augment::new(&config.data, 1, Device::Cpu).speed(&frames, &batch);
+    let spoken = augment::Augment::new(&config, &MelStats::identity(), Device::Cpu).speed(&frames, &batch);
     for (frame, wanted) in [(0, 0.0), (4, 5.0), (7, 8.75), (20, 20.0), (25, 24.0), (34, 31.0)] {
         let found = spoken.double_value(&[frame, 0]);
         assert!((found - wanted).abs() < 1e-4, "frame {frame}: {found}, not {wanted}");

@@ -18,8 +18,8 @@ pub struct Draw {
     /// `[copies * capacity]`
     pub times: Tensor,
     pub masks: ContextMasks,
-    /// `[copies * frames, n_mels]` each.
-    pub speech: Tensor,
+    /// `[copies * frames, n_mels]` each; the first is what context sounds like.
+    pub context_mel: Tensor,
     pub noisy: Tensor,
     pub velocity: Tensor,
 }
@@ -54,15 +54,16 @@ impl Draw {
     /// `frames`: the batch's, as often as there are numbers for them.
     pub fn by(numbers: &Numbers, batch: &Batch, frames: Packed, context_share: f64, dropout: f64) -> Self {
         let copies = frames.len() / batch.frames.len();
-        let speech = if copies == 1 { batch.mel.shallow_clone() } else { batch.mel.repeat([copies, 1]) };
-        if speech.device().is_cuda() {
-            return Draw::on_gpu(numbers, batch, frames, speech, context_share, dropout).expect(FIXED);
+        let repeated = |mel: &Tensor| if copies == 1 { mel.shallow_clone() } else { mel.repeat([copies, 1]) };
+        let context_mel = repeated(batch.context_mel.as_ref().unwrap_or(&batch.mel));
+        if context_mel.device().is_cuda() {
+            return Draw::on_gpu(numbers, batch, frames, context_mel, context_share, dropout).expect(FIXED);
         }
         let times = flow::times(frames.capacity(), &numbers.shift);
         let masks = ContextMasks::choose(&frames, &numbers.chance, context_share, dropout);
         let per_frame = with_gap_row(&times.unsqueeze(1)).index_select(0, &frames.owner);
-        let (noisy, velocity) = flow::path(&numbers.noise, &speech, &per_frame);
-        Draw { frames, times, masks, speech, noisy, velocity }
+        let (noisy, velocity) = flow::path(&numbers.noise, &repeated(&batch.mel), &per_frame);
+        Draw { frames, times, masks, context_mel, noisy, velocity }
     }
 
     /// The same in one launch.
@@ -70,11 +71,11 @@ impl Draw {
         numbers: &Numbers,
         batch: &Batch,
         frames: Packed,
-        speech: Tensor,
+        context_mel: Tensor,
         context_share: f64,
         dropout: f64,
     ) -> Result<Self, torchx::Error> {
-        let device = speech.device();
+        let device = context_mel.device();
         let Numbers { shift, chance: Chance(chance), noise } = numbers;
         let (rows, utterances, n_mels) = (frames.len(), frames.capacity(), noise.size()[1]);
         let empty = |size: &[i64]| Tensor::empty(size, (Kind::Float, device));
@@ -100,11 +101,11 @@ impl Draw {
         let grid = [(threads as u32).div_ceil(256), 1, 1];
         let args = [&inputs[..], &outputs, &sizes, &shares].concat();
         Kernel::shared(SOURCE, "draw", device)?.launch(grid, [256, 1, 1], 0, &args)?;
-        Ok(Draw { frames, times, masks: ContextMasks { context, content }, speech, noisy, velocity })
+        Ok(Draw { frames, times, masks: ContextMasks { context, content }, context_mel, noisy, velocity })
     }
 
     pub fn conditioning<'a>(&'a self, content: &'a Tensor) -> Conditioning<'a> {
-        let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.speech, mask });
+        let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.context_mel, mask });
         Conditioning { content, content_mask: &self.masks.content, context, times: &self.times }
     }
 

@@ -179,7 +179,7 @@ fn two_draws_are_the_mean_of_each_alone() {
             frames: repeat(&batch.frames, 1),
             times: half(&both.times),
             masks: ContextMasks { context: both.masks.context.as_ref().map(half), content: half(&both.masks.content) },
-            speech: half(&both.speech),
+            context_mel: half(&both.context_mel),
             noisy: half(&both.noisy),
             velocity: half(&both.velocity),
         }
@@ -209,7 +209,7 @@ fn a_dropped_condition_says_nothing() {
     let mut draw = Draw::new(&one, 1, 0.7, 1.0);
     let dropped = guess(&voice, &one, &draw);
     assert_eq!(dropped, guess(&voice, &other, &draw), "text is dropped, so it may be any");
-    draw.speech = draw.speech.randn_like();
+    draw.context_mel = draw.context_mel.randn_like();
     assert_eq!(dropped, guess(&voice, &one, &draw), "and so is the context");
     // Without a mask there is no context at all: what guidance compares with.
     draw.masks.context = None;
@@ -237,9 +237,9 @@ fn context_is_given_clean_and_counted_out_of_the_loss() {
         let count = generated.sum(Kind::Float).double_value(&[]) * 6.0;
         assert!((error / count - loss).abs() < 1e-5 * loss);
         // Clean frames are looked at, but for those that are to be generated.
-        draw.speech = &draw.speech + draw.speech.randn_like() * &generated; // the batch's own stay
+        draw.context_mel = &draw.context_mel + draw.context_mel.randn_like() * &generated; // the batch's own stay
         assert_eq!(guess(&voice, &batch, &draw), before);
-        draw.speech = &draw.speech + draw.speech.randn_like() * &context;
+        draw.context_mel = &draw.context_mel + draw.context_mel.randn_like() * &context;
         assert_ne!(guess(&voice, &batch, &draw), before);
     }
 }
@@ -460,7 +460,7 @@ fn equals_the_cpu(device: Device, kind: Kind, loss_within: f64, within: f64) {
             context: draw.masks.context.as_ref().map(|mask| mask.to_device(device)),
             content: draw.masks.content.to_device(device),
         },
-        speech: draw.speech.to_device(device),
+        context_mel: draw.context_mel.to_device(device),
         noisy: draw.noisy.to_device(device),
         velocity: draw.velocity.to_device(device),
     };
@@ -512,9 +512,9 @@ fn what_is_drawn_on_the_gpu_equals_the_cpu() {
         let wanted = Draw::by(&numbers, &batch, frames, share, 0.3);
         let found = Draw::by(&gpu_numbers, &gpu_batch, gpu_frames, share, 0.3);
         let parts = |draw: &Draw| {
-            let Draw { frames: _, times, masks, speech, noisy, velocity } = draw;
+            let Draw { frames: _, times, masks, context_mel, noisy, velocity } = draw;
             let context = masks.context.as_ref().map_or_else(|| masks.content.zeros_like(), Tensor::shallow_clone);
-            [times, &context, &masks.content, speech, noisy, velocity].map(|part| part.to_device(Device::Cpu))
+            [times, &context, &masks.content, context_mel, noisy, velocity].map(|part| part.to_device(Device::Cpu))
         };
         for (index, (wanted, found)) in parts(&wanted).iter().zip(&parts(&found)).enumerate() {
             let distance = (wanted - found).abs().max().double_value(&[]);
