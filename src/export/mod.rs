@@ -82,7 +82,7 @@ impl ExportedVoice {
         let language = chosen_language(&checkpoint, language)?;
         let map = PhonemeMap::new(&checkpoint.tokenizer, &language)?;
         let (store, voice) = checkpoint.voice(Device::Cpu, tch::Kind::Float)?;
-        let backend = VocoderBackend::open(Some(vocoder), &checkpoint.config, tch::Kind::Float, Device::Cpu)?;
+        let backend = VocoderBackend::open(Some(vocoder), &checkpoint.config, Device::Cpu)?;
         let VocoderBackend::Trained { vocoder, store: vocoder_store } = backend else {
             bail!("a vocoder was named and another opened");
         };

@@ -48,7 +48,7 @@ fn untrained(config: Config, speakers: &[&[i64]]) -> ExportedVoice {
     let languages = tokenizer.languages().len();
     let (model, float) = (&config.model, tch::Kind::Float);
     let voice = Voice::new(&store.root(), model, tokenizer.vocab_size(), languages, float).unwrap();
-    let vocoder = Vocoder::new(&vocoder_store.root(), model, float);
+    let vocoder = Vocoder::new(&vocoder_store.root(), model);
     for (_, weight) in named_parameters(&store).iter().chain(&named_parameters(&vocoder_store)) {
         // Biases, and what starts as zero, would hide what is wrong with them.
         if weight.dim() == 1 || weight.abs().max().double_value(&[]) == 0.0 {

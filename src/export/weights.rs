@@ -51,7 +51,7 @@ pub fn write_weights(checkpoint: &Path, vocoder: Option<&Path>, half: bool, path
 
 fn opened_vocoder(path: &Path, voice: &Checkpoint) -> Result<(VarStore, Checkpoint)> {
     use crate::synth::VocoderBackend;
-    let backend = VocoderBackend::open(Some(path), &voice.config, Kind::Float, Device::Cpu)?;
+    let backend = VocoderBackend::open(Some(path), &voice.config, Device::Cpu)?;
     let VocoderBackend::Trained { store, .. } = backend else { return Err(anyhow!("a vocoder was named")) };
     Ok((store, Checkpoint::open(path)?))
 }

@@ -30,7 +30,7 @@ pub fn bundled_vocoder(voice: &Config) -> Option<PathBuf> {
 
 impl VocoderBackend {
     /// Opens a checkpoint of `train-vocoder` for the frames of `voice`; without a path, Griffin-Lim.
-    pub fn open(path: Option<&Path>, voice: &Config, kind: Kind, device: Device) -> Result<Self> {
+    pub fn open(path: Option<&Path>, voice: &Config, device: Device) -> Result<Self> {
         let Some(path) = path else {
             return Ok(VocoderBackend::GriffinLim(GriffinLim::new(&voice.model, voice.data.sample_rate, device)));
         };
@@ -40,10 +40,8 @@ impl VocoderBackend {
             return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
         }
         let store = VarStore::new(device);
-        let build = || Vocoder::new(&store.root(), &checkpoint.config.model, kind);
-        let (vocoder, products) = torchx::with_products(build);
+        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model);
         checkpoint.load_weights("model", &store)?;
-        super::network::narrow_weights(products, kind);
         Ok(VocoderBackend::Trained { vocoder, store })
     }
 

@@ -143,7 +143,7 @@ impl Synthesizer {
         let stats = checkpoint.state.mel_stats;
         let own = || VoiceFile::read(&checkpoint.folder().join(voice::FILE)).map(|own| own.prompt(&stats));
         let own = config.model.clones().then(own).transpose()?;
-        let vocoder_backend = VocoderBackend::open(vocoder, config, kind, device)?;
+        let vocoder_backend = VocoderBackend::open(vocoder, config, device)?;
         let network = Network::new(voice, vocoder_backend, stats, config.model.hop_length as usize, device);
         Ok(Synthesizer {
             network,
@@ -164,10 +164,9 @@ impl Synthesizer {
         let tokenizer = Tokenizer::fit([("", "en")].into_iter());
         let kind = precision.kind(device)?;
         let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
-        let ((voice, vocoder), products) = torchx::with_products(|| {
-            let voice = Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
-            (voice, Vocoder::new(&vocoder_store.root(), &config.model, kind))
-        });
+        let build = || Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
+        let (voice, products) = torchx::with_products(build);
+        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model);
         let voice = voice?;
         for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
             // Some start as zero, and would hide what is wrong behind them.

@@ -246,7 +246,7 @@ impl Samples {
     fn sound(&mut self, log_mel: &Tensor, hop_samples: usize) -> Result<Vec<f32>> {
         if self.vocoder.is_none() {
             let path = synth::bundled_vocoder(&self.config).filter(|_| !self.config.training.enable_memory_isolation);
-            self.vocoder = Some(VocoderBackend::open(path.as_deref(), &self.config, Kind::Float, log_mel.device())?);
+            self.vocoder = Some(VocoderBackend::open(path.as_deref(), &self.config, log_mel.device())?);
         }
         Ok(self.vocoder.as_ref().expect("opened").waveform(log_mel, hop_samples))
     }

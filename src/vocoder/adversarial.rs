@@ -47,7 +47,7 @@ impl AdversarialStep {
     pub fn new(generator: &VarStore, discriminators: &VarStore, config: &Config, kind: Kind) -> Self {
         let networks = Discriminators::new(&discriminators.root(), &config.model, kind);
         AdversarialStep {
-            generator: Vocoder::new(&generator.root(), &config.model, kind),
+            generator: Vocoder::new(&generator.root(), &config.model),
             discriminators: networks,
             discriminator_weights: discriminators.trainable_variables(),
             mel_distance: MelDistance::new(config, generator.device()),
