@@ -56,16 +56,34 @@ impl Conv {
 
     /// Then what lies below zero is multiplied by `slope`.
     pub fn leaky(&self, x: &Tensor, slope: f64) -> Tensor {
+        if let Some((places, stride)) = self.places(x) {
+            return from_places(&fused::conv_leaky(&places, self.weights(), stride, slope).expect(FIXED));
+        }
         let (rows, shape) = self.rows(x);
         shape.restore(&fused::bias_leaky(&rows, &self.bias, slope).expect(FIXED))
     }
 
     /// The same, and its mean distance from `target`.
     pub fn leaky_matched(&self, x: &Tensor, slope: f64, target: &Tensor) -> [Tensor; 2] {
+        if let Some((places, stride)) = self.places(x) {
+            let target = target.permute([0, 2, 3, 1]);
+            let made = fused::conv_leaky_matched(&places, self.weights(), stride, slope, &target).expect(FIXED);
+            return [from_places(&made[0]), made[1].shallow_clone()];
+        }
         let (rows, shape) = self.rows(x);
         let (target, _) = Shape::flatten(target);
         let [made, distance] = fused::bias_leaky_matched(&rows, &self.bias, slope, &target).expect(FIXED);
         [shape.restore(&made), distance]
+    }
+
+    /// The input as kernels of our own take it, where there are such for this convolution, and its strides.
+    fn places(&self, x: &Tensor) -> Option<(Tensor, [i64; 2])> {
+        let &[by_time, by_frequency] = self.stride.as_slice() else { return None };
+        if !x.device().is_cuda() {
+            return None;
+        }
+        let (places, stride) = (laid(x).permute([0, 2, 3, 1]), [by_time, by_frequency]);
+        fused::convolves_planes(&places, &self.weight, stride).then_some((places, stride))
     }
 
     pub fn weights(&self) -> fused::Weights<'_> {
@@ -130,6 +148,11 @@ impl Shape {
     fn restore(&self, rows: &Tensor) -> Tensor {
         rows.view(self.0.as_slice()).movedim_int(-1, 1)
     }
+}
+
+/// `[batch, time, frequency, channels]` as `[batch, channels, time, frequency]`, where it lies.
+fn from_places(places: &Tensor) -> Tensor {
+    places.permute([0, 3, 1, 2])
 }
 
 /// As many channels or a few more: a number that tensor cores can take.

@@ -9,7 +9,10 @@ use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use torchx::gradients;
+use torchx::stream::beside;
 
+/// What streams are asked for here is there.
+const STREAMS: &str = "streams of this device";
 /// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
 
@@ -63,16 +66,24 @@ impl AdversarialStep {
     /// those of the samples: trained on predicted frames, the generator makes up for the faults of the voice.
     pub fn backward(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
         let segments = Segments::draw(samples, log_mel, self.segment_frames);
-        let generated = self.generator.forward(&segments.log_mel);
-        let judged = self.judge(&segments.waves, &generated);
+        let (waves, device) = (&segments.waves, samples.device());
+        // Neither waits for the other: real speech is judged while the generator works, and the mel distance is measured
+        // while generated speech is judged.
+        let generator = beside(device, "generator", || self.generator.forward(&segments.log_mel)).expect(STREAMS);
+        let real = self.discriminators.forward(waves);
+        let generated = generator.join().expect(STREAMS);
+        let mel = beside(device, "mel", || self.mel_distance.with_gradient(&generated, waves)).expect(STREAMS);
+        let judged = self.judge(real, &generated);
         let [on_real, on_generated] = self.discriminator_step(&judged, weight);
-        let [mel, matching, adversarial] = self.generator_step(&segments.waves, &generated, judged, weight);
+        let ([matching, adversarial], by_judges) = self.judgement(judged);
+        let (mel, by_mel) = mel.join().expect(STREAMS);
+        (along(&generated, &(by_judges + by_mel)) * weight).backward();
         Tensor::stack(&[mel, matching, adversarial, on_real, on_generated], 0).detach()
     }
 
-    /// One pass of the discriminators serves both steps, for their weights do not change in between.
-    pub(super) fn judge(&self, waves: &Tensor, generated: &Tensor) -> Judged {
-        let real = self.discriminators.forward(waves);
+    /// One pass of the discriminators serves both steps, for their weights do not change in between. `real`: what they say
+    /// about real speech.
+    pub(super) fn judge(&self, real: Vec<DiscriminatorOutput>, generated: &Tensor) -> Judged {
         let seen = generated.detach().set_requires_grad(true);
         // Their gradients meet where this view was taken, on the stream of this pass.
         let outputs = self.discriminators.matched(&seen.view_as(&seen), &real);
@@ -87,22 +98,14 @@ impl AdversarialStep {
         losses
     }
 
-    /// Backward pass of the generator's loss, through discriminators that learn nothing from it; its parts come back.
-    pub(super) fn generator_step(
-        &self,
-        waves: &Tensor,
-        generated: &Tensor,
-        judged: Judged,
-        weight: &Tensor,
-    ) -> [Tensor; 3] {
+    /// What the generator learns from the discriminators, which learn nothing from it: feature matching and adversarial loss,
+    /// and their gradient by the generated waves.
+    pub(super) fn judgement(&self, judged: Judged) -> ([Tensor; 2], Tensor) {
         let (matching, adversarial) = (loss::feature_matching(&judged.generated), loss::adversarial(&judged.generated));
         // Divided by the weight of the mel distance, so that gradients have the usual size whatever it is.
         let judgement = (&matching + &adversarial) / self.mel_weight;
-        let by_wave = Tensor::run_backward(&[judgement], &[&judged.seen], false, false);
-        drop(judged);
-        let mel = self.mel_distance.between(generated, waves);
-        ((&mel + along(generated, &by_wave[0])) * weight).backward();
-        [mel, matching, adversarial]
+        let mut by_waves = Tensor::run_backward(&[judgement], &[&judged.seen], false, false);
+        ([matching, adversarial], by_waves.remove(0))
     }
 
     /// Mel distance of a whole batch, for validation: nothing is drawn, and there is no gradient.

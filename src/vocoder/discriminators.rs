@@ -74,7 +74,8 @@ impl Discriminators {
             let (seen, stack) = self.seen(waves, number);
             stack.forward(&seen.to_kind(self.kind), real(number))
         };
-        side_by_side(waves.device(), self.periods.len() + self.spectra.len(), judge).expect("streams of this device")
+        let count = self.periods.len() + self.spectra.len();
+        side_by_side(waves.device(), "discriminators", count, judge).expect("streams of this device")
     }
 
     /// What a discriminator sees of the waves, and the discriminator.

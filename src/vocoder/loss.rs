@@ -31,7 +31,16 @@ impl MelDistance {
     pub fn between(&self, generated: &Tensor, real: &Tensor) -> Tensor {
         let of = |scale: &MelExtractor| distance(&scale.log_mel(generated), &scale.log_mel(real));
         let at = |number: usize| of(&self.scales[number]);
-        mean(side_by_side(real.device(), self.scales.len(), at).expect("streams of this device"))
+        mean(side_by_side(real.device(), "mel distances", self.scales.len(), at).expect("streams of this device"))
+    }
+
+    /// The same without a graph, and its gradient by the generated waves.
+    pub fn with_gradient(&self, generated: &Tensor, real: &Tensor) -> (Tensor, Tensor) {
+        let leaf = generated.detach().set_requires_grad(true);
+        // The gradients of all scales meet where this view was taken, on the stream of this call.
+        let distance = self.between(&leaf.view_as(&leaf), real);
+        let gradient = Tensor::run_backward(&[&distance], &[&leaf], false, false).remove(0);
+        (distance.detach(), gradient)
     }
 }
 

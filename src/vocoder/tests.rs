@@ -82,11 +82,12 @@ fn neither_step_changes_the_gradients_of_the_other() {
     let (samples, log_mel) = signal(&config);
     let waves = samples.view([1, -1]);
     let generated = adversarial.generator.forward(&log_mel.unsqueeze(0));
-    let judged = adversarial.judge(&waves, &generated);
+    let judged = adversarial.judge(adversarial.discriminators.forward(&waves), &generated);
     let _ = adversarial.discriminator_step(&judged, &weight(1.0));
     assert!(named_parameters(&generator).iter().all(|(_, tensor)| !tensor.grad().defined()));
     let before = gradients(&discriminators);
-    let _ = adversarial.generator_step(&waves, &generated, judged, &weight(1.0));
+    let (_, by_judges) = adversarial.judgement(judged);
+    (&generated * by_judges).sum(Kind::Float).backward();
     for ((name, before), (_, after)) in before.iter().zip(gradients(&discriminators)) {
         assert_eq!(before, &after, "{name} learned from the generator's loss");
     }
@@ -283,4 +284,55 @@ fn a_captured_pass_draws_new_segments_at_each_replay() {
     assert!(replays.iter().flatten().all(|loss| loss.is_finite()), "{replays:?}");
     // There are few places to draw from, so two in a row may be alike.
     assert!(replays.iter().any(|losses| *losses != replays[0]), "{replays:?}");
+}
+
+/// Time and kernels of a whole pass in a replayed graph, updates left out: 26 segments, the networks of `docs/kernels.md`.
+#[test]
+#[ignore = "needs a GPU"]
+fn time_of_a_pass() {
+    torchx::cuda::load().unwrap();
+    tch::Cuda::cudnn_set_benchmark(true);
+    let (mut config, gpu) = (Config::default(), Device::Cuda(0));
+    (config.model.vocoder_dim, config.model.vocoder_layers) = (256, 7);
+    let (generator, discriminators) = (VarStore::new(gpu), VarStore::new(gpu));
+    let adversarial = AdversarialStep::new(&generator, &discriminators, &config, Kind::BFloat16);
+    let frames = 26 * 2 * config.training.vocoder_segment_frames;
+    let samples = Tensor::randn([frames * config.model.hop_length], (Kind::Float, gpu)) * 0.1;
+    let log_mel = MelExtractor::new(&config.model, config.data.sample_rate, gpu).log_mel(&samples);
+    let parameters: Vec<Tensor> =
+        [&generator, &discriminators].iter().flat_map(|store| store.trainable_variables()).collect();
+    let copies = torchx::Copies::new(&parameters, Kind::BFloat16).unwrap();
+    let optimizer =
+        AdamW::new(parameters.iter().map(|parameter| (parameter.shallow_clone(), false)), Default::default()).unwrap();
+    let weight = weight(1.0).to_device(gpu);
+    let pass = || {
+        let _lent = torchx::Copies::lend([&copies]);
+        let losses = adversarial.backward(&samples, &log_mel, &weight);
+        copies.drop_grad().unwrap();
+        optimizer.drop_grad().unwrap();
+        Ok::<_, torchx::Error>(losses)
+    };
+    (0..3).for_each(|_| drop(pass()));
+    let (graph, losses) = torchx::Graph::capture(gpu, None, pass).unwrap();
+    let replays = |count| {
+        (0..count).for_each(|_| graph.replay().unwrap());
+        torchx::cuda::synchronize(gpu).unwrap();
+    };
+    replays(10);
+    let start = std::time::Instant::now();
+    replays(50);
+    println!("{:.2} ms a pass, losses {:?}", start.elapsed().as_secs_f64() * 20.0, Vec::<f32>::try_from(&losses));
+    let recorder = torchx::activity::start().unwrap();
+    replays(10);
+    let activity = recorder.stop().unwrap().of(gpu).unwrap();
+    let all: f64 = activity.by_name.iter().map(|kernel| kernel.total_ns as f64 / 1e7).sum();
+    println!(
+        "{} kernels, {all:.2} ms of them; a kernel runs for {:.2} ms",
+        activity.kernels / 10,
+        activity.kernel_ns as f64 / 1e7
+    );
+    for kernel in activity.by_name.iter().take(60) {
+        let name: String = kernel.name.chars().take(150).collect();
+        println!("{:.3} ms\t{}\t{name}", kernel.total_ns as f64 / 1e7, kernel.count / 10);
+    }
 }

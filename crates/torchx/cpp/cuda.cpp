@@ -1,6 +1,7 @@
 // The half that needs libtorch_cuda: built as a shared object of its own and opened at run time, after that library,
 // so that the program starts on machines without CUDA. It links to nothing; the loader finds its symbols by then.
 #include "activity.h"
+#include "clears.h"
 #include "error.h"
 #include "nccl.h"
 #include "nvrtc.h"
@@ -50,8 +51,10 @@ CUDAStream unpack(StreamId stream) {
 StreamId pack(const CUDAStream& stream) { return {stream.id(), stream.device_index()}; }
 
 // A CUDAGraph whose failed capture leaves the device usable: LibTorch's own keeps the random generator in capture
-// mode then, and the allocator may go on serving the dead graph's pool.
+// mode then, and the allocator may go on serving the dead graph's pool. What is captured is changed before it is made ready.
 struct Graph : at::cuda::CUDAGraph {
+  Graph() : at::cuda::CUDAGraph(/*keep_graph=*/true) {}
+
   void begin(PoolId pool) {
     try {
       capture_begin({pool.first, pool.second}, cudaStreamCaptureModeThreadLocal);
@@ -64,6 +67,10 @@ struct Graph : at::cuda::CUDAGraph {
   void end() {
     try {
       capture_end();
+      clears::by_kernels(graph_, capture_dev_);
+      instantiate();
+      C10_CUDA_CHECK(cudaGraphDestroy(graph_));
+      has_graph_ = false;
     } catch (...) {
       recover(/*release=*/!capture_ended_);
       throw;

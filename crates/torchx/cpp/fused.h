@@ -62,11 +62,17 @@ inline Tensor multiply(const Program& program, const Tensor& a, const Tensor& b,
   return out;
 }
 
-// Arguments go as they lie: pointers, and numbers of 32 bits.
+// Arguments go as they lie: pointers, numbers of 32 bits, and structs of these.
+template <class... Arguments>
+void launch_with(const Program& program, const void* kernel, Extent grid, Extent block, int64_t shared_bytes,
+                 Arguments... arguments) {
+  void* pointers[] = {&arguments...};
+  check(program.launch(kernel, grid.data(), block.data(), static_cast<uint32_t>(shared_bytes), pointers));
+}
+
 template <class... Arguments>
 void launch(const Program& program, const void* kernel, Extent grid, Extent block, Arguments... arguments) {
-  void* pointers[] = {&arguments...};
-  check(program.launch(kernel, grid.data(), block.data(), 0, pointers));
+  launch_with(program, kernel, grid, block, 0, arguments...);
 }
 
 inline int32_t narrow(int64_t value) {

@@ -39,6 +39,7 @@ struct Library {
   decltype(&cuModuleGetFunction) module_function;
   decltype(&cuFuncSetAttribute) function_attribute;
   decltype(&cuLaunchKernel) launch;
+  decltype(&cuGraphAddKernelNode) graph_kernel;
   decltype(&cuGetErrorString) driver_error_string;
 };
 
@@ -64,6 +65,7 @@ inline Library open() {
   bind(handle, "cuModuleGetFunction", library.module_function);
   bind(handle, "cuFuncSetAttribute", library.function_attribute);
   bind(handle, "cuLaunchKernel", library.launch);
+  bind(handle, "cuGraphAddKernelNode_v2", library.graph_kernel);  // as the header renames it
   bind(handle, "cuGetErrorString", library.driver_error_string);
   return library;
 }

@@ -6,7 +6,7 @@ use std::marker::{PhantomData, PhantomPinned};
 use tch::Tensor;
 
 use crate::error::Error;
-use crate::fused::Program;
+use crate::fused::{PlaneLayer, Program};
 
 /// Null when the call went well, else LibTorch's message, malloc'ed.
 pub(crate) type Message = *mut c_char;
@@ -163,6 +163,15 @@ unsafe extern "C" {
     pub(crate) fn torchx_bias_leaky(
         program: *const Program,
         x: *const RawTensor,
+        bias: *const RawTensor,
+        target: *const RawTensor,
+        slope: f64,
+        outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_conv_leaky(
+        layer: *const PlaneLayer,
+        x: *const RawTensor,
+        weight: *const RawTensor,
         bias: *const RawTensor,
         target: *const RawTensor,
         slope: f64,

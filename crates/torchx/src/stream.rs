@@ -1,6 +1,7 @@
 //! CUDA streams and events, and copies that do not wait.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use tch::{Device, Kind, Tensor};
@@ -135,18 +136,24 @@ impl Drop for Event {
 }
 
 thread_local! {
-    /// Streams of work that runs side by side: always the same ones, because libraries set themselves up for each.
-    static LANES: RefCell<Vec<Stream>> = RefCell::default();
+    /// Streams of work that runs beside other work, by what it is: always the same ones, because libraries set themselves up
+    /// for each.
+    static LANES: RefCell<HashMap<(Device, &'static str), Vec<Stream>>> = RefCell::default();
 }
 
 /// Does pieces of work that do not depend on each other, each on a stream of its own: small kernels then share the GPU. What
 /// is queued already goes before all of them, and what comes next goes after; LibTorch takes their gradients back on the
-/// same streams. Elsewhere than on a GPU one goes after the other.
-pub fn side_by_side<T>(device: Device, count: usize, mut work: impl FnMut(usize) -> T) -> Result<Vec<T>, Error> {
+/// same streams, which are those of work of this name. Elsewhere than on a GPU one goes after the other.
+pub fn side_by_side<T>(
+    device: Device,
+    name: &'static str,
+    count: usize,
+    mut work: impl FnMut(usize) -> T,
+) -> Result<Vec<T>, Error> {
     if !device.is_cuda() {
         return Ok((0..count).map(work).collect());
     }
-    let (main, lanes) = (Stream::current(device)?, lanes(device, count)?);
+    let (main, lanes) = (Stream::current(device)?, lanes(device, name, count)?);
     let (begun, mut made) = (Event::new(false)?, Vec::with_capacity(count));
     begun.record(&main)?;
     for (number, lane) in lanes.iter().enumerate() {
@@ -162,13 +169,48 @@ pub fn side_by_side<T>(device: Device, count: usize, mut work: impl FnMut(usize)
     Ok(made)
 }
 
-fn lanes(device: Device, count: usize) -> Result<Vec<Stream>, Error> {
-    LANES.with_borrow_mut(|all| {
-        let have = all.iter().filter(|lane| lane.device() == device).count();
-        for _ in have..count {
-            all.push(Stream::from_pool(device, false)?);
+/// Begins work on a stream of its own, behind what is queued already: what comes next waits for it where [`Beside::join`]
+/// says so. LibTorch takes its gradients back on the same stream. Elsewhere than on a GPU it is done at once.
+pub fn beside<T>(device: Device, name: &'static str, work: impl FnOnce() -> T) -> Result<Beside<T>, Error> {
+    if !device.is_cuda() {
+        return Ok(Beside { made: work(), lane: None });
+    }
+    let lane = lanes(device, name, 1)?[0];
+    let begun = Event::new(false)?;
+    begun.record(&Stream::current(device)?)?;
+    lane.wait(&begun)?;
+    let _guard = lane.guard()?;
+    let made = work();
+    let done = Event::new(false)?;
+    done.record(&lane)?;
+    Ok(Beside { made, lane: Some((lane, done)) })
+}
+
+/// Work that [`beside`] began.
+#[must_use]
+pub struct Beside<T> {
+    made: T,
+    /// Where it runs, and the end of it there.
+    lane: Option<(Stream, Event)>,
+}
+
+impl<T> Beside<T> {
+    /// What the work returned. What is queued on the current stream from now on goes behind it.
+    pub fn join(self) -> Result<T, Error> {
+        if let Some((lane, done)) = &self.lane {
+            Stream::current(lane.device())?.wait(done)?;
         }
-        Ok(all.iter().filter(|lane| lane.device() == device).take(count).copied().collect())
+        Ok(self.made)
+    }
+}
+
+fn lanes(device: Device, name: &'static str, count: usize) -> Result<Vec<Stream>, Error> {
+    LANES.with_borrow_mut(|all| {
+        let lanes = all.entry((device, name)).or_default();
+        for _ in lanes.len()..count {
+            lanes.push(Stream::from_pool(device, false)?);
+        }
+        Ok(lanes[..count].to_vec())
     })
 }
 
@@ -212,7 +254,8 @@ mod tests {
 
     #[test]
     fn without_a_gpu_work_goes_one_after_the_other() {
-        assert_eq!(side_by_side(Device::Cpu, 3, |number| number * number).unwrap(), [0, 1, 4]);
+        assert_eq!(side_by_side(Device::Cpu, "squares", 3, |number| number * number).unwrap(), [0, 1, 4]);
+        assert_eq!(beside(Device::Cpu, "square", || 9).unwrap().join().unwrap(), 9);
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod cases;
 use cases::{Case, Way};
 use std::io::Write;
 use tch::{Device, Kind, Tensor};
-use torchx::fused::{self, Dropout, residual};
+use torchx::fused::{self, Dropout, Weights, residual};
 use torchx::{Error, Graph, cuda};
 
 const GPU: Device = Device::Cuda(0);
@@ -114,6 +114,68 @@ fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
             println!("attention {rows} {heads}: {difference}");
             assert!(difference < 2e-2, "attention of {rows} rows differs by {difference}");
             assert!(ours.equal(again));
+        }
+    }
+}
+
+/// Channels that lie and that count, kernel, strides, time and frequency: the layers of a spectral discriminator, of sizes
+/// that fill no tile, and one that fills them.
+const PLANES: [(i64, i64, [i64; 2], [i64; 2], [i64; 2]); 6] = [
+    (8, 2, [3, 9], [1, 2], [33, 205]),
+    (32, 32, [3, 9], [1, 2], [33, 103]),
+    (32, 32, [3, 9], [2, 2], [33, 257]),
+    (32, 32, [3, 3], [1, 1], [17, 33]),
+    (32, 32, [3, 9], [2, 2], [16, 128]),
+    (8, 8, [3, 3], [1, 1], [5, 7]),
+];
+
+/// Output, distance and gradients of input, weight and bias of convolutions over time and frequency in bf16.
+#[test]
+#[ignore = "needs a GPU"]
+fn planes_equal_plain_on_the_cpu_and_themselves_to_the_bit() {
+    if let Err(reason) = cuda::load() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+        return;
+    }
+    tch::manual_seed(7);
+    for (lies, from, kernel, stride, size) in PLANES {
+        let drawn = |size: &[i64]| Tensor::randn(size, (Kind::Float, Device::Cpu)).to_kind(Kind::BFloat16);
+        let x = drawn(&[5, size[0], size[1], from]).constant_pad_nd([0, lies - from]);
+        let weight = (drawn(&[32, from, kernel[0], kernel[1]]) * 0.1).to_kind(Kind::Float);
+        let bias = Tensor::randn([32], (Kind::Float, Device::Cpu));
+        let out = [5, (size[0] - 1) / stride[0] + 1, (size[1] - 1) / stride[1] + 1, 32];
+        let (target, upstream) = (drawn(&out), drawn(&out));
+        let run = |matched: bool, kind: Kind, device: Device| {
+            let on = |tensor: &Tensor, kind: Kind| tensor.to_device(device).to_kind(kind).copy();
+            let leaf = |tensor: &Tensor, kind: Kind| on(tensor, kind).set_requires_grad(true);
+            let leaves = [leaf(&x, kind), leaf(&weight, Kind::Float), leaf(&bias, Kind::Float)];
+            let weights = Weights { weight: &leaves[1], bias: &leaves[2] };
+            assert_eq!(fused::convolves_planes(&leaves[0], &weight, stride), device.is_cuda());
+            let (made, distance) = match matched {
+                false => (fused::conv_leaky(&leaves[0], weights, stride, 0.1).unwrap(), None),
+                true => {
+                    let target = on(&target, kind);
+                    let [made, distance] =
+                        fused::conv_leaky_matched(&leaves[0], weights, stride, 0.1, &target).unwrap();
+                    (made, Some(distance))
+                }
+            };
+            // The distance counts as much as all that is pulled by hand.
+            let pulled = (&made * on(&upstream, kind)).sum(Kind::Float);
+            let loss = distance.as_ref().map_or(pulled.shallow_clone(), |d| &pulled + d * made.numel() as f64);
+            loss.backward();
+            let grads = leaves.iter().map(Tensor::grad);
+            [made.detach()].into_iter().chain(distance.map(|d| d.detach())).chain(grads).collect::<Vec<_>>()
+        };
+        for matched in [false, true] {
+            let [ours, again] = [(); 2].map(|()| run(matched, Kind::BFloat16, GPU));
+            let truth = run(matched, Kind::Float, Device::Cpu);
+            for (index, ((ours, again), truth)) in ours.iter().zip(&again).zip(&truth).enumerate() {
+                let difference = difference(ours, truth);
+                println!("planes {lies} {kernel:?} {stride:?} {size:?} {matched}: result {index} {difference:.1e}");
+                assert!(difference < 2e-2, "result {index} differs by {difference}");
+                assert!(ours.equal(again), "result {index}");
+            }
         }
     }
 }

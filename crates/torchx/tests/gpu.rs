@@ -97,6 +97,24 @@ fn a_replay_equals_the_eager_step() {
     }
 }
 
+/// LibTorch clears memory before a sum that many blocks share.
+#[test]
+#[ignore = "needs a GPU"]
+fn memory_is_cleared_by_kernels_in_every_replay() {
+    need_gpu!();
+    let mut input = Tensor::ones([1 << 22], FLOAT_GPU);
+    let sum = |input: &Tensor| input.sum(Kind::Float);
+    drop(sum(&input));
+    let (graph, output) = Graph::capture(GPU, None, || ok(sum(&input))).unwrap();
+    for round in 1..4 {
+        let _ = input.fill_(f64::from(round));
+        graph.replay().unwrap();
+        assert_eq!(output.double_value(&[]), f64::from(round) * f64::from(1 << 22));
+    }
+    let replayed = record(|| graph.replay().unwrap());
+    assert!(replayed.by_name.iter().any(|kernel| kernel.name == "clear"), "{:?}", replayed.by_name);
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn a_replay_draws_what_the_seed_says() {

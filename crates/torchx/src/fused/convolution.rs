@@ -19,7 +19,7 @@ use crate::ffi::{
 };
 use crate::narrow::narrowed;
 
-/// Parameters of a layer, f32 whatever it is applied to: of a norm `[width]` each, of a convolution `[to, from, taps]` and
+/// Parameters of a layer, f32 whatever it is applied to: of a norm `[width]` each, of a convolution `[to, from, taps…]` and
 /// `[to]`.
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {

@@ -9,6 +9,7 @@ mod attention;
 mod convolution;
 mod infill;
 pub mod plain;
+mod planes;
 mod program;
 mod text;
 pub(crate) mod update;
@@ -24,6 +25,8 @@ use crate::ffi::{
 pub use attention::attention;
 pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
 pub use infill::{Infill, infill};
+pub(crate) use planes::PlaneLayer;
+pub use planes::{conv_leaky, conv_leaky_matched, convolves_planes};
 pub(crate) use program::Program;
 use program::{Source, program};
 pub use text::{Laid, count_loss, embed, lay, square_loss};

@@ -108,6 +108,27 @@ pub fn bias_leaky_matched(x: &Tensor, bias: &Tensor, slope: f64, target: &Tensor
     Ok([made, distance])
 }
 
+pub fn conv_leaky(x: &Tensor, weights: Weights, stride: [i64; 2], slope: f64) -> Result<Tensor, Error> {
+    let (weight, bias) = (narrowed(weights.weight, x.kind()), weights.bias);
+    let (to, from) = (weight.size()[0], weight.size()[1]);
+    let half: Vec<i64> = weight.size()[2..].iter().map(|taps| taps / 2).collect();
+    let planes = x.f_narrow(3, 0, from)?.f_permute([0, 3, 1, 2])?;
+    let made = planes.f_conv2d(&weight, None::<&Tensor>, stride, half, [1, 1], 1)?.f_permute([0, 2, 3, 1])?;
+    Ok(bias_leaky(&made.f_reshape([-1, to])?, bias, slope)?.f_view(made.size().as_slice())?)
+}
+
+pub fn conv_leaky_matched(
+    x: &Tensor,
+    weights: Weights,
+    stride: [i64; 2],
+    slope: f64,
+    target: &Tensor,
+) -> Result<[Tensor; 2], Error> {
+    let made = conv_leaky(x, weights, stride, slope)?;
+    let distance = made.f_sub(target)?.f_abs()?.f_mean(Kind::Float)?;
+    Ok([made, distance])
+}
+
 pub fn infill(inputs: &Infill) -> Result<Tensor, Error> {
     let Infill { noisy, clean, given, content, said, noisy_layer, clean_layer } = inputs;
     let kind = content.kind();

@@ -23,6 +23,8 @@ pub(super) enum Source {
     BiasGelu,
     BiasLeaky { matched: bool },
     Attention,
+    Plane(Plane),
+    PlaneWeight(Plane),
     Linear,
     Infill,
     Norm { width: i64, taps: i64, rectified: bool },
@@ -32,6 +34,23 @@ pub(super) enum Source {
     Embed,
     SquareLoss,
     CountLoss,
+}
+
+/// A convolution over time and frequency: channels that lie in a place, kernel and strides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Plane {
+    pub from: i64,
+    pub kernel: [i64; 2],
+    pub stride: [i64; 2],
+}
+
+impl Plane {
+    fn text(self, kernels: &str) -> String {
+        let Plane { from, kernel: [kt, kf], stride: [st, sf] } = self;
+        let define =
+            format!("#define FROM {from}\n#define KT {kt}\n#define KF {kf}\n#define ST {st}\n#define SF {sf}\n");
+        [&define, PRELUDE, TENSOR_CORES, include_str!("plane.cuh"), kernels].concat()
+    }
 }
 
 impl Source {
@@ -52,6 +71,8 @@ impl Source {
             }
             Source::Linear => (String::new(), include_str!("linear.cu")),
             Source::Infill => (String::new(), include_str!("infill.cu")),
+            Source::Plane(plane) => return plane.text(include_str!("plane.cu")),
+            Source::PlaneWeight(plane) => return plane.text(include_str!("plane_weight.cu")),
             Source::Attention => return [PRELUDE, TENSOR_CORES, include_str!("attention.cu")].concat(),
             Source::Norm { width, taps, rectified } => {
                 let rectified = if rectified { "#define RECTIFIED\n" } else { "" };
@@ -70,8 +91,8 @@ impl Source {
         [define.as_str(), PRELUDE, text].concat()
     }
 
-    /// Forward, backward, and the kernel that adds up what the blocks of the backward pass summed; some sum nothing, and
-    /// attention has one that goes before its backward pass.
+    /// Forward, backward, and the kernel that adds up what the blocks of the backward pass summed; some sum nothing,
+    /// attention has one that goes before its backward pass, and planes one that lays their weights.
     fn kernels(self) -> [&'static str; 3] {
         match self {
             Source::Adaln { .. } | Source::GatedAdd | Source::Rotary | Source::Lay | Source::CountLoss => {
@@ -84,6 +105,8 @@ impl Source {
                 ["forward", "backward", "sum_bias"]
             }
             Source::Attention => ["forward", "backward", "prepare"],
+            Source::Plane(_) => ["forward", "backward", "lay"],
+            Source::PlaneWeight(_) => ["forward", "backward", "sum_bias"],
             Source::Fold { .. } => ["fold", "unfold", "sum_bias"],
             Source::Product { .. } => ["lay", "unlay", "rectify"],
         }

@@ -120,6 +120,29 @@ fn bias_leaky_is_its_formula() {
 }
 
 #[test]
+fn conv_leaky_is_its_formula() {
+    let (x, weight, bias) = (random(&[1, 5, 9, 8]), random(&[32, 2, 3, 9]), random(&[32]));
+    let weights = Weights { weight: &weight, bias: &bias };
+    let made = conv_leaky(&x, weights, [2, 2], 0.1).unwrap();
+    assert_eq!(made.size(), [1, 3, 5, 32]);
+    // Of eight channels that lie there the first two count; beyond the ends there are zeros.
+    let at = |t: i64, f: i64, to: i64| {
+        let taps = (0..3).flat_map(|a| (0..9).map(move |b| (a, b)));
+        let inside = taps.filter(|(a, b)| (0..5).contains(&(2 * t + a - 1)) && (0..9).contains(&(2 * f + b - 4)));
+        let product = |(a, b): (i64, i64), from: i64| {
+            x.double_value(&[0, 2 * t + a - 1, 2 * f + b - 4, from]) * weight.double_value(&[to, from, a, b])
+        };
+        let sum = inside.map(|tap| product(tap, 0) + product(tap, 1)).sum::<f64>() + bias.double_value(&[to]);
+        if sum > 0.0 { sum } else { 0.1 * sum }
+    };
+    for (t, f, to) in [(0, 0, 0), (1, 2, 7), (2, 4, 31), (0, 4, 12), (2, 0, 3)] {
+        assert!((made.double_value(&[0, t, f, to]) - at(t, f, to)).abs() < 1e-4);
+    }
+    let [_, distance] = conv_leaky_matched(&x, weights, [2, 2], 0.1, &made.zeros_like()).unwrap();
+    assert!((distance.double_value(&[]) - made.abs().mean(Kind::Float).double_value(&[])).abs() < 1e-5);
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let (x, table, spans) = (random(&[23, 8]), random(&[4, 8]), spans());
     let message = |result: Result<Tensor, Error>| result.unwrap_err().to_string();
