@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains from a bucket, corpus and features in it and a tenth of the features on this machine; then from a folder, which has them
-# all. Prints readiness and steps a second of each.
+# all. Prints readiness and steps a second of each, and the windows of steps in which batches came late.
 #
 #   benches/corpora/bucket.sh CORPUS [FLAGS OF TRAIN...]     CORPUS has a manifest.jsonl or a metadata.csv
 #
@@ -11,6 +11,7 @@
 #   SIZE=NAME     of the model                       [default: small]
 #   SHARDS=N      that features are built into       [default: 240; a window of a fortieth is shuffled together]
 #   SERVER=own    or moto, of $PYTHON                [default: own, s3_server.py]
+#   RUNS=NAMES    bucket, folder or both, repeatedly [default: "bucket folder"]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=$(realpath "$1"); shift
@@ -57,6 +58,9 @@ print(f"{sys.argv[1]}: readiness {100 * statistics.mean(row['data_readiness'] fo
       f"(least of {len(rows)} windows of {rows[0]['step'] - first['step']} steps: {100 * min(row['data_readiness'] for row in rows):.2f} %), "
       f"{1000 / statistics.mean(row['step_ms'] for row in late):.2f} steps/s, "
       f"{statistics.mean(row['audio_seconds_per_second'] for row in late):.0f} s of speech a second")
+worst = sorted((row for row in rows if row["data_readiness"] < 0.995), key=lambda row: row["data_readiness"])[:8]
+if worst:
+    print("  below 99.5 %: " + ", ".join(f"{100 * row['data_readiness']:.1f} % up to step {row['step']}" for row in worst))
 P
 }
 train() {
@@ -65,14 +69,20 @@ train() {
   grep -E "^warning" "$1.log" | sort | uniq -c | sort -rn | head -3 || true
   told "$1"
 }
-rm -rf near
-train bucket --cache-dir s3://bucket/features --local-cache near --local-cache-size $tenth "$@"
-echo "the store of $((tenth >> 20)) MiB holds $(du -sm near | cut -f 1) MiB, features are $(du -sm s3/bucket/features 2> /dev/null | cut -f 1) MiB"
+from_bucket() {
+  rm -rf near bucket
+  train bucket --cache-dir s3://bucket/features --local-cache near --local-cache-size $tenth "$@"
+  echo "the store of $((tenth >> 20)) MiB holds $(du -sm near | cut -f 1) MiB, features are $(du -sm s3/bucket/features 2> /dev/null | cut -f 1) MiB"
+}
 # The same features from a folder: what the bucket has, without its folders.
-if [ "${SERVER:-own}" = own ]; then
-  for folder in s3/bucket/features/*/; do
-    mkdir -p "local/$(basename "$folder")"
-    find "$folder" -type f -exec ln {} "local/$(basename "$folder")/" \;
-  done
-fi
-train folder --cache-dir local "$@"
+from_folder() {
+  rm -rf local folder
+  if [ "${SERVER:-own}" = own ]; then
+    for folder in s3/bucket/features/*/; do
+      mkdir -p "local/$(basename "$folder")"
+      find "$folder" -type f -exec ln {} "local/$(basename "$folder")/" \;
+    done
+  fi
+  train folder --cache-dir local "$@"
+}
+for run in ${RUNS:-bucket folder}; do "from_$run" "$@"; done

@@ -3,7 +3,8 @@
 //! ```text
 //! corpora make DIR ROWS    a manifest of so many rows over a thousand short recordings
 //! corpora open DIR         opens it, building what is missing, up to the first batch; prints one JSON object
-//! corpora feed FILE N      N batches of the corpus that a config file names, as fast as they are laid: what a bucket gives
+//! corpora feed FILE N [MS] N batches of the corpus that a config file names, as fast as they are laid: what a bucket gives;
+//!                          or one every so many milliseconds, as a training takes them: how many come late
 //! ```
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 
 const RECORDINGS: usize = 1000;
 const RATE_HZ: u32 = 16_000;
+/// A batch that is asked for and comes later than this was not ready.
+const LATE: Duration = Duration::from_millis(1);
 const WORDS: [&str; 8] = ["the", "old", "fox", "sings", "near", "quiet", "rivers", "tonight"];
 
 fn main() -> Result<()> {
@@ -31,8 +34,11 @@ fn main() -> Result<()> {
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["make", dir, rows] => make(Path::new(dir), rows.parse()?),
         ["open", dir] => open(Path::new(dir)),
-        ["feed", config, batches] => feed(Path::new(config), batches.parse()?),
-        _ => bail!("usage: corpora make DIR ROWS | open DIR | feed FILE N"),
+        ["feed", config, batches] => feed(Path::new(config), batches.parse()?, Duration::ZERO),
+        ["feed", config, batches, step_ms] => {
+            feed(Path::new(config), batches.parse()?, Duration::from_secs_f64(step_ms.parse::<f64>()? / 1e3))
+        }
+        _ => bail!("usage: corpora make DIR ROWS | open DIR | feed FILE N [MS]"),
     }
 }
 
@@ -106,22 +112,30 @@ fn open(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn feed(config: &Path, batches: usize) -> Result<()> {
+fn feed(config: &Path, batches: usize, step: Duration) -> Result<()> {
     let config = Config::resolve(Some(config), Overrides::default())?;
     let data = dataset::prepare(&config, KnownTokenizer::Nothing, &|_| (), &AtomicBool::new(false), &Hook::NONE)?;
     let (workers, seed) = (config.data.loader_workers(), config.training.seed);
     let options = LoaderOptions { seed, workers, depth: config.data.prefetch_depth(), ..Default::default() };
     let loader = Loader::start(data.train.clone(), data.budget, options)?;
-    let (mut frames, clock) = (0, Instant::now());
+    let (mut frames, mut waits, clock) = (0, Vec::with_capacity(batches), Instant::now());
     for _ in 0..batches {
+        let asked = Instant::now();
         let batch = loader.next().context("no batch came")??;
+        waits.push(asked.elapsed());
         frames += batch.frame_spans.iter().map(|span| span.len).sum::<usize>();
         loader.recycle(batch.block);
+        thread::sleep(step.saturating_sub(asked.elapsed() - waits[waits.len() - 1]));
     }
     let (seconds, hop, rate_hz) = (clock.elapsed().as_secs_f64(), config.model.hop_length, config.data.sample_rate);
     let audio_seconds = frames as f64 * hop as f64 / f64::from(rate_hz);
     let mib = audio_seconds * f64::from(rate_hz) * 2.0 / f64::from(1 << 20);
+    // The first has nothing ahead of it.
+    let waits = waits.get(1..).unwrap_or_default();
+    let waited: Duration = waits.iter().sum();
     let told = json!({
+        "late": waits.iter().filter(|wait| **wait > LATE).count(), "waited": waited.as_secs_f64() / seconds,
+        "longest_wait_ms": waits.iter().max().map(|wait| wait.as_secs_f64() * 1e3),
         "batches": batches, "chunks": data.train.chunks(), "workers": workers, "seconds": seconds,
         "audio_seconds_per_second": audio_seconds / seconds, "mib_per_second": mib / seconds,
     });

@@ -118,9 +118,11 @@ fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
     }
 }
 
-/// Channels that lie and that count, kernel, strides, time and frequency: the layers of a spectral discriminator, of sizes
-/// that fill no tile, and one that fills them.
-const PLANES: [(i64, i64, [i64; 2], [i64; 2], [i64; 2]); 6] = [
+/// Channels that lie and that count, kernel, strides, time and frequency.
+type Plane = (i64, i64, [i64; 2], [i64; 2], [i64; 2]);
+
+/// The layers of a spectral discriminator, of sizes that fill no tile, and one that fills them.
+const PLANES: [Plane; 6] = [
     (8, 2, [3, 9], [1, 2], [33, 205]),
     (32, 32, [3, 9], [1, 2], [33, 103]),
     (32, 32, [3, 9], [2, 2], [33, 257]),

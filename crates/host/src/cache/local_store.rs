@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shards that are fetched at a time; each is read in several ranges.
-const FETCHERS: usize = 4;
+const FETCHERS: usize = 8;
 /// Between two looks at something that another process does.
 const POLL: Duration = Duration::from_millis(20);
 /// Room that other runs take may come free; after this it is an error.
@@ -50,6 +50,9 @@ struct State {
     /// Shards that are needed, in the order of their turns.
     wanted: Vec<u32>,
     held: HashMap<u32, Arc<Held>>,
+    /// Held and not needed any more. Fetchers unmap them, which takes milliseconds: not who says what is needed, for whom a
+    /// training step may wait.
+    let_go: Vec<Arc<Held>>,
     under_way: HashSet<u32>,
     /// Why a shard cannot be read. It is not tried again in this run.
     failed: HashMap<u32, String>,
@@ -63,6 +66,18 @@ pub(super) struct Held {
     pub shard: Shard,
     /// Whoever makes room leaves a file alone that is locked.
     _lock: File,
+}
+
+/// Which thread let go of what.
+#[cfg(test)]
+pub(super) static LET_GO: Mutex<Vec<(PathBuf, Option<String>)>> = Mutex::new(Vec::new());
+
+#[cfg(test)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        let thread = std::thread::current().name().map(str::to_owned);
+        LET_GO.lock().unwrap_or_else(PoisonError::into_inner).push((self.shard.path.clone(), thread));
+    }
 }
 
 impl LocalStore {
@@ -97,7 +112,9 @@ impl LocalStore {
         }
         let mut state = self.shared.state();
         let wanted: HashSet<u32> = shards.iter().copied().collect();
-        state.held.retain(|shard, _| wanted.contains(shard));
+        let (held, over) = state.held.drain().partition(|(shard, _)| wanted.contains(shard));
+        state.held = held;
+        state.let_go.extend(HashMap::into_values(over));
         state.wanted = shards;
         drop(state);
         self.shared.changed.notify_all();
@@ -165,10 +182,17 @@ impl Shared {
         }
     }
 
+    /// Unmaps what is not needed any more.
+    fn unmap(&self) {
+        let over = std::mem::take(&mut self.state().let_go);
+        drop(over);
+    }
+
     /// The first that is needed and that nobody fetches; none when all is over.
     fn next(&self) -> Option<u32> {
-        let mut state = self.state();
         loop {
+            self.unmap();
+            let mut state = self.state();
             if state.closed {
                 return None;
             }
@@ -179,7 +203,9 @@ impl Shared {
                 state.under_way.insert(shard);
                 return Some(shard);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if state.let_go.is_empty() {
+                drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+            }
         }
     }
 
@@ -232,6 +258,8 @@ impl Shared {
             if !self.is_wanted(number) {
                 return Ok(false);
             }
+            // The others may wait for room too.
+            self.unmap();
             if began.elapsed() > PATIENCE {
                 return Err(io::Error::other(format!("no room for it: runs hold all but {missing} bytes too few")));
             }

@@ -10,6 +10,7 @@ use super::layout::{Budget, Length, Lengths, Span};
 use super::order::Order;
 use super::packer::{ChunkPlan, pack};
 use super::pieces::{LongClip, Piece, levels};
+use super::plans::CHUNKS_AT_A_TIME;
 use super::position::Position;
 use super::stretch::stretch_durations;
 use crate::cache::durations::{ClipSegment, Durations};
@@ -235,10 +236,10 @@ impl Dataset {
         self.cache.stop_fetching();
     }
 
-    /// Fails where the shards that are needed at a time do not fit on this machine: of the chunk at hand, of the one
-    /// before it, which others may still read, and of the next.
+    /// Fails where the shards that are needed at a time do not fit on this machine: of the chunk at hand, and of those that are
+    /// fetched or read beside it.
     pub fn check_room(&self, shuffle_shards: usize) -> Result<(), cache::Error> {
-        self.cache.check_room(3 * shuffle_shards)
+        self.cache.check_room(CHUNKS_AT_A_TIME * shuffle_shards)
     }
 
     /// Epoch and chunk behind another; lanes take a window each.

@@ -48,6 +48,12 @@ impl<T> Window<T> {
         Some(made)
     }
 
+    /// The lowest that is not made: all before it lie in batches.
+    pub fn unmade(&self) -> u64 {
+        let is_made = |number: &u64| self.ready.contains_key(number) || self.ahead.contains(number);
+        (self.low..).find(|number| !is_made(number)).unwrap_or(self.low)
+    }
+
     /// Finished and waiting.
     pub fn ready(&self) -> usize {
         self.ready.len()
@@ -99,6 +105,8 @@ mod tests {
                         }
                     }
                     assert!(window.ahead.len() <= size, "out of turn: a bounded list");
+                    let lowest = busy.iter().copied().min().unwrap_or(window.next.max(window.low));
+                    assert_eq!(window.unmade(), lowest, "seed {seed}: what is under way is not made");
                 }
                 resume = order.delivered(window.delivered());
             }

@@ -401,7 +401,15 @@ impl Shared {
             }
             None => Made::Nothing(block),
         };
-        self.queue.put(|state| state.window.put(turn, made));
+        let unmade = self.queue.put(|state| {
+            state.window.put(turn, made);
+            state.window.unmade()
+        });
+        // Ranks that share a store keep what the slowest of them may need: they take batches in step, but lay them ahead as they
+        // can, and one that holds shards to come must not wait for one that has no room for its own.
+        if !self.is_shared {
+            self.plans().let_go(self.turns.number(unmade), &self.dataset);
+        }
     }
 
     /// Lays a batch, less the clips that turn out to be damaged.

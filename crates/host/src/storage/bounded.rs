@@ -56,6 +56,8 @@ pub fn make_room(
     bytes: u64,
     file: Option<&File>,
 ) -> io::Result<Option<u64>> {
+    // Bytes of a deleted file are freed when it is closed, which takes a while: without the lock.
+    let mut deleted = Vec::new();
     let _lock = lock_room(root)?;
     file.map_or(Ok(()), |file| file.set_len(0))?;
     let mut files = list(root);
@@ -65,7 +67,8 @@ pub fn make_room(
         if total + bytes <= most {
             break;
         }
-        if remove_unused(&file.path) {
+        if let Some(unused) = remove_unused(&file.path) {
+            deleted.push(unused);
             total -= file.bytes;
         }
     }
@@ -77,8 +80,8 @@ pub fn make_room(
 }
 
 /// Deletes a file unless somebody holds it.
-fn remove_unused(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| file.try_lock().is_ok() && fs::remove_file(path).is_ok())
+fn remove_unused(path: &Path) -> Option<File> {
+    File::open(path).ok().filter(|file| file.try_lock().is_ok() && fs::remove_file(path).is_ok())
 }
 
 #[cfg(test)]

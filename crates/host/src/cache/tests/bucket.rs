@@ -322,6 +322,52 @@ fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
     assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
+/// A batch has copies of its clips, so shards are let go when their batches are laid and not when they are taken: the room is for
+/// shards to come, which are fetched before a worker asks for them.
+#[test]
+fn shards_of_batches_that_wait_make_room_for_those_to_come() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let mut config = elsewhere(&case);
+    let largest = shards_in(&bucket(&case).join("shards")).iter().map(|path| fs::metadata(path).unwrap().len()).max();
+    config.data.local_cache_size = ByteSize(3 * largest.unwrap());
+    let (cache, _) = opened(&case, &config);
+    let set = dataset(cache.clone(), &case, 1);
+    let (budget, ahead) = (Budget::packed(set.lengths(), 2), 8);
+    let options = LoaderOptions { seed: 5, workers: 2, depth: ahead - 3, ..Default::default() };
+    let run = Loader::start(set.clone(), budget, options).unwrap();
+    // Shards of the chunk of the first batch that nobody makes yet, and of the next two; a chunk has one.
+    let (mut batches, mut first) = (0, 0);
+    while batches + set.plan(&budget, 5, 0, first).len() <= ahead {
+        batches += set.plan(&budget, 5, 0, first).len();
+        first += 1;
+    }
+    assert!(first >= 3 && first + 3 <= set.chunks(), "{first} of {}", set.chunks());
+    let shard = |chunk| cache.shard(set.plan(&budget, 5, 0, chunk).batch(0)[0] as usize).unwrap();
+    let to_come: HashSet<_> = (first..first + 3).map(|chunk| cache.shard_name(shard(chunk))).collect();
+    let dir = kept_dir(&config.data).join(FeatureSettings::new(&config).folder());
+    let here = || shards_in(&dir).iter().filter_map(|path| shard::claimed(path)).collect::<HashSet<_>>();
+    (0..500).take_while(|_| here() != to_come).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+    assert_eq!((here(), run.status().ready), (to_come, ahead), "and no batch was taken");
+}
+
+/// It takes milliseconds, for which neither a step nor a worker should wait: they did, at every window.
+#[test]
+fn shards_are_unmapped_by_those_who_fetch() {
+    let case = in_bucket(spoken());
+    opened(&case, &case.config);
+    let run = loader(&dataset(opened(&case, &elsewhere(&case)).0, &case, 1), Position::default(), Share::WHOLE, 0);
+    (0..20).for_each(|_| drop(take(&run)));
+    let let_go = || {
+        let all = local_store::LET_GO.lock().unwrap().clone();
+        all.into_iter().filter(|(path, _)| path.starts_with(case.root.path())).collect::<Vec<_>>()
+    };
+    (0..500).take_while(|_| let_go().len() < 5).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
+    let own = let_go();
+    assert!(own.len() >= 5, "{own:?}");
+    assert!(own.iter().all(|(_, thread)| thread.as_deref() == Some("fetch")), "{own:?}");
+}
+
 /// Machines that share nothing but the bucket, one of which does another's work again.
 #[test]
 fn parts_are_built_into_a_bucket_by_several_machines() {
