@@ -116,6 +116,17 @@ impl ParameterGroup {
         self.copies.as_ref().map_or(Ok(()), Copies::drop_grad)
     }
 
+    /// Names of the parameters whose gradients hold values that are not finite. Waits for the device.
+    pub fn spoiled(&self) -> Vec<String> {
+        let is_spoiled = |gradient: Tensor| gradient.defined() && gradient.isfinite().all().int64_value(&[]) == 0;
+        let copies = self.copies.as_ref().map_or(&[][..], Copies::tensors);
+        let named = named_parameters(&self.store).into_iter().enumerate();
+        let spoiled = named.filter(|(index, (_, parameter))| {
+            is_spoiled(parameter.grad()) || copies.get(*index).is_some_and(|copy| is_spoiled(copy.grad()))
+        });
+        spoiled.map(|(_, (name, _))| name).collect()
+    }
+
     /// Sum of the weights of all values in the average after so many steps; absent when there is no average.
     pub fn weight_sum(&self, steps: u64) -> Option<f64> {
         self.average.as_ref().map(|average| average.weight_sum(steps))

@@ -1,5 +1,6 @@
 //! What a run tells while it runs: figures for files, a line for the terminal, warnings for both.
 
+use super::learning::LastLearned;
 use super::memory::MemoryMonitor;
 use super::metrics::MetricsWriter;
 use super::step::{self, Learner, Step};
@@ -63,6 +64,7 @@ pub struct Log<'a> {
     steps: u64,
     /// The others' figures, where there are several ranks.
     ranks: Option<RankLog>,
+    learned: LastLearned,
     /// When the program began; taken once the first step was told.
     began: Option<Instant>,
     proposed: bool,
@@ -165,6 +167,7 @@ impl<'a> Log<'a> {
             shared: context.roles.data == context.roles.model,
             steps: expected_steps,
             ranks: context.ranks.map(|ranks| RankLog::new(ranks.clone())),
+            learned: LastLearned::new(resumed_at.unwrap_or(0)),
             began: Some(context.began),
             proposed: false,
             time_told: false,
@@ -325,6 +328,16 @@ impl<'a> Log<'a> {
             self.tell_first_step(reading.at);
             let loss = reading.means[..self.names.summed].iter().sum::<f64>();
             self.ensure_finite(loss, reading.at)?;
+            if let Some(last) = self.learned.stuck(reading.at, reading.skipped_steps) {
+                // A full GPU has no room for a step beside the captured one; then no name is said.
+                let names = crate::catch(|| step.spoiled_parameters()).ok().and_then(Result::ok).unwrap_or_default();
+                let some = names.iter().take(3).map(|name| format!(" {name}")).collect::<String>();
+                let fact = format!(
+                    "nothing was learned since step {last}: in every step gradients are not finite, now of {} parameters{some}",
+                    names.len()
+                );
+                return Err(hinted(fact, self.lower_rate("a checkpoint of before that")));
+            }
             outcome.first_loss.get_or_insert(loss);
             outcome.last_loss = Some(loss);
             let usage = self.memory.usage(feed);
@@ -358,11 +371,14 @@ impl<'a> Log<'a> {
         if loss.is_finite() {
             return Ok(());
         }
-        let hint = format!(
-            "lower the learning rate (now {:.1e}) and go on with --resume from the last checkpoint, which is intact",
-            self.rate
-        );
-        Err(hinted(format!("the loss is not finite at step {step}"), hint))
+        Err(hinted(
+            format!("the loss is not finite at step {step}"),
+            self.lower_rate("the last checkpoint, which is intact"),
+        ))
+    }
+
+    fn lower_rate(&self, from: &str) -> String {
+        format!("lower the learning rate (now {:.1e}) and go on with --resume from {from}", self.rate)
     }
 
     fn figures(

@@ -1,6 +1,7 @@
 //! The training run: corpus to checkpoints.
 
 pub mod align;
+mod learning;
 mod log;
 mod memory;
 mod metrics;

@@ -233,6 +233,12 @@ impl<L: Learner> Step<L> {
         Ok(Done { deliveries, part_ends, span, ran })
     }
 
+    /// Names of the parameters whose gradients by the batch at hand are not finite: for a run that has come to its end.
+    pub fn spoiled_parameters(&mut self) -> Result<Vec<String>, torchx::Error> {
+        self.forward_backward()?;
+        Ok(self.groups.iter().flat_map(ParameterGroup::spoiled).collect())
+    }
+
     /// Whether steps are replayed by now.
     pub fn is_settled(&self) -> bool {
         !matches!(self.graphs, Graphs::WarmingUp(_))
