@@ -373,12 +373,13 @@ __device__ void own_queries(const Sides& at, const Part& part, Tile (&keys)[2], 
             clear(slopes);
             against_rows(weights, queries, keys[stage], base);
             against_rows(slopes, grads, values[stage], base);
-            // Keys past the end are zeros, so whatever their weights are, they add nothing below.
+            // Keys past the end are zeros, and so are their scores: beside others that are all far below zero they would weigh
+            // more than any number holds. As long as it is a number, times zero it adds nothing below.
 #pragma unroll
             for (int n = 0; n < 4; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const float weight = exp2_of(weights[n][i] * (at.scale * LOG2_E) - log[i / 2]);
+                    const float weight = exp2_of(fminf(weights[n][i] * (at.scale * LOG2_E) - log[i / 2], 64.0f));
                     slopes[n][i] = weight * (slopes[n][i] - dot[i / 2]);
                 }
 #pragma unroll
