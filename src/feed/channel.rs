@@ -59,7 +59,7 @@ pub struct Channels {
 impl Channels {
     /// None where no context is to be changed.
     pub fn new(config: &Config, stats: &MelStats, device: Device) -> Option<Self> {
-        let share = config.data.augment_context.unwrap_or(0.0);
+        let share = config.data.augment_context;
         if share == 0.0 || !config.model.clones() {
             return None;
         }

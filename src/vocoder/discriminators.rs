@@ -1,5 +1,5 @@
 //! Discriminators: small networks that learn to tell real from generated speech. Five multi-period ones see the waveform
-//! folded at different periods (HiFi-GAN, Kong et al. 2020), four multi-resolution ones its spectrum (UnivNet, Jang et
+//! folded at different periods (HiFi-GAN, Kong et al. 2020), three multi-resolution ones its spectrum (UnivNet, Jang et
 //! al. 2021, on real and imaginary parts as in DAC, Kumar et al. 2023).
 //!
 //! Narrower than in the papers by default: about 0.1 million multiplications a sample instead of 0.7, for training in
@@ -48,10 +48,8 @@ impl Discriminators {
             PERIODS.iter().map(|period| Stack::multi_period(path / "period" / period, config.discriminator_dim));
         let spectrum =
             |n_fft| (Spectrum::new(n_fft, path.device()), Stack::multi_resolution(path / "spectrum" / n_fft));
-        // The shortest, 12 ms of the usual 46, tells one pitch pulse from the next: what wrong phases blur.
-        let spectra =
-            [2, 1].map(|times| config.n_fft * times).into_iter().chain([2, 4].map(|part| config.n_fft / part));
-        Discriminators { periods: periods.collect(), spectra: spectra.map(spectrum).collect(), kind }
+        let spectra = [2 * config.n_fft, config.n_fft, config.n_fft / 2].map(spectrum).into();
+        Discriminators { periods: periods.collect(), spectra, kind }
     }
 
     /// `waves`: `[batch, samples]`, f32. No discriminator lets one wave of the batch touch another.

@@ -147,8 +147,8 @@ section! {
         /// moves each utterance up or down by at most this much: more speakers
         augment_pitch_semitones: f64 = 0.0, in 0.0..=12.0;
         /// share of utterances whose context the decoder hears as another microphone, a room, a telephone or noise would have it,
-        /// so that a voice learns to clone from bad recordings; null: by speakers
-        augment_context: Option<f64>, in 0.0..=1.0;
+        /// so that a voice learns to clone from bad recordings, at some cost from good ones
+        augment_context: f64 = 0.0, in 0.0..=1.0;
         /// batches in an order that depends on the seed alone; false: ready ones overtake
         deterministic: bool = level(given) != OptimizationLevel::Experimental;
         /// threads that assemble batches; null chooses by the cores
@@ -205,8 +205,8 @@ impl Data {
 
     /// Every `augment_…` key without effect.
     pub(super) fn without_augmentation(&mut self) {
-        (self.augment_noise_snr_db, self.augment_speed, self.augment_pitch_semitones) = (None, 0.0, 0.0);
-        self.augment_context = None;
+        self.augment_noise_snr_db = None;
+        (self.augment_speed, self.augment_pitch_semitones, self.augment_context) = (0.0, 0.0, 0.0);
     }
 }
 

@@ -41,8 +41,6 @@ pub struct Recipe {
     pub learning_rate: Choice<f64>,
     pub warmup_steps: Choice<u64>,
     pub dropout: Choice<f64>,
-    /// Share of utterances whose context is heard as a worse recording would have it.
-    pub augment_context: Choice<Option<f64>>,
     /// Steps that may pass without better held-out speech; none where too little is held out to tell.
     pub patience: Choice<Option<u64>>,
     /// What a longer run would bring.
@@ -92,10 +90,6 @@ impl Recipe {
             learning_rate: learning_rate(facts, size),
             warmup_steps: Choice::new(warmup_steps, "of the runs that were measured"),
             dropout: Choice::new(0.1, "of the runs that were measured; 0.2 was no better"),
-            augment_context: match facts.speakers >= MANY_SPEAKERS {
-                true => Choice::new(Some(0.5), "so that bad recordings can be cloned from"),
-                false => Choice::new(None, "a voice that is one speaker's or a few speakers' is not for cloning"),
-            },
             patience: patience(facts, steps),
             longer,
         }
@@ -112,7 +106,6 @@ impl Recipe {
             learning_rate: Choice::new(rate, "vocoder_learning_rate"),
             warmup_steps: Choice::new(500, "of the runs that were measured"),
             dropout: Choice::new(0.0, "a vocoder has none"),
-            augment_context: Choice::new(None, "a vocoder has no context"),
             patience: patience(facts, steps),
             longer: "15 hours gave a mel distance of 0.211 after 10,000 steps, 0.192 after 20,600, 0.175 after 51,000 more",
         }
@@ -133,7 +126,6 @@ impl Recipe {
         // A run that was made short shall reach its rate.
         training.warmup_steps.get_or_insert(self.warmup_steps.value.min(steps / 2));
         config.model.dropout.get_or_insert(self.dropout.value);
-        config.data.augment_context = config.data.augment_context.or(self.augment_context.value);
     }
 
     /// Steps between validations; where too little is held out to choose by, the last step alone is validated.
@@ -154,11 +146,7 @@ impl Recipe {
         };
         let rate = filled.training.peak_rate();
         let dropout = filled.model.dropout_share();
-        let augmented = if *given == given.without_augmentation() { "no" } else { "the given" };
-        let context = match filled.data.augment_context.unwrap_or(0.0) {
-            0.0 => String::new(),
-            share => format!(", context of {:.0} % as worse recordings have it", share * 100.0),
-        };
+        let augmented = if filled == filled.without_augmentation() { "no" } else { "the given" };
         let end = match (filled.training.patience.filter(|patience| *patience > 0), self.patience.value) {
             (Some(patience), _) => {
                 let steps = HumanCount(patience * filled.training.validation_interval());
@@ -168,9 +156,7 @@ impl Recipe {
             (None, Some(_)) => "nothing ends it sooner".into(),
         };
         [
-            format!(
-                "plan: {length}; learning rate up to {rate:e}, dropout {dropout}, {augmented} augmentation{context}"
-            ),
+            format!("plan: {length}; learning rate up to {rate:e}, dropout {dropout}, {augmented} augmentation"),
             format!("plan: {end}; a longer run: {}", self.longer),
         ]
     }
@@ -295,17 +281,6 @@ mod tests {
         let Config { training, .. } = filled(&recipe, "training: {val_step: 400}");
         assert_eq!(training.patience, Some(3), "900 steps are three validations");
         assert_eq!(filled(&recipe, "training: {steps: 40}").training.warmup_steps, Some(20));
-    }
-
-    #[test]
-    fn many_speakers_are_heard_through_bad_microphones_too() {
-        let recipe = |speakers| Recipe::voice(&facts(5.0, speakers, Start::Nothing), Size::Small);
-        assert_eq!(filled(&recipe(117), "").data.augment_context, Some(0.5));
-        assert_eq!(filled(&recipe(117), "data: {augment_context: 0.0}").data.augment_context, Some(0.0));
-        assert_eq!(filled(&recipe(1), "").data.augment_context, None);
-        let told = |text: &str| recipe(117).told(&Config::parse(text, Path::new("a.yaml")).unwrap())[0].clone();
-        assert!(told("").ends_with("no augmentation, context of 50 % as worse recordings have it"), "{}", told(""));
-        assert!(told("data: {augment_context: 0.0}").ends_with("the given augmentation"));
     }
 
     #[test]
