@@ -80,6 +80,18 @@ impl Batch {
         own.into_iter().chain(&self.context_mel).chain(&self.samples).collect()
     }
 
+    /// Where utterances of these lengths lie, one after the other.
+    #[cfg(test)]
+    pub fn end_to_end(lens: &[usize]) -> Vec<Span> {
+        let mut at = 0;
+        let place = |&len: &usize| {
+            let span = Span { start: at, len };
+            at = (at + len + GAP).next_multiple_of(2);
+            span
+        };
+        lens.iter().map(place).collect()
+    }
+
     /// A batch from spans and values.
     #[cfg(test)]
     pub fn by_hand(text: &[Span], frames: &[Span], tokens: &[i32], languages: &[i32], mel: Tensor) -> Batch {

@@ -141,13 +141,7 @@ mod tests {
     use host::loader::Span;
 
     fn batch(lens: &[usize], mel: Tensor) -> Batch {
-        let mut at = 0;
-        let place = |&len: &usize| {
-            let span = Span { start: at, len };
-            at = (at + len + host::loader::GAP).next_multiple_of(2);
-            span
-        };
-        let spans: Vec<Span> = lens.iter().map(place).collect();
+        let spans = Batch::end_to_end(lens);
         let text: Vec<Span> = (0..lens.len()).map(|index| Span { start: index * 6, len: 1 }).collect();
         Batch::by_hand(&text, &spans, &vec![1; lens.len() * 6], &vec![0; lens.len()], mel)
     }

@@ -84,18 +84,13 @@ fn along(tables: &[Tensor], frames: &Packed) -> Vec<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::loader::{Axis, Span};
+    use host::loader::Axis;
     use proptest::prelude::*;
 
     fn packed(lens: &[usize]) -> Packed {
-        let mut at = 0;
-        let place = |&len: &usize| {
-            let span = Span { start: at, len };
-            at = (at + len + host::loader::GAP).next_multiple_of(2);
-            span
-        };
-        let spans: Vec<Span> = lens.iter().map(place).collect();
-        Packed::new(&Axis::new(&spans, at, lens.len() + 1, *lens.iter().max().unwrap()), |tensor| tensor)
+        let spans = crate::feed::Batch::end_to_end(lens);
+        let end = spans.last().map_or(0, |span| (span.end() + host::loader::GAP).next_multiple_of(2));
+        Packed::new(&Axis::new(&spans, end, lens.len() + 1, *lens.iter().max().unwrap()), |tensor| tensor)
     }
 
     fn rows(tensor: &Tensor) -> Vec<f32> {

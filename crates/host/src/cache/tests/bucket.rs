@@ -299,15 +299,21 @@ fn a_run_never_deletes_what_another_reads() {
     assert!(held.iter().any(|path| !path.exists()));
 }
 
-/// Batches that are laid ahead reach beyond what fits here: nobody waits for room, neither they nor who asks for a clip in
-/// between, as a validation does.
-#[test]
-fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
+/// A corpus whose features are in a bucket, and a store that three of its shards fit into.
+fn with_room_for_three() -> (Case, Config) {
     let case = in_bucket(spoken());
     opened(&case, &case.config);
     let mut config = elsewhere(&case);
     let largest = shards_in(&bucket(&case).join("shards")).iter().map(|path| fs::metadata(path).unwrap().len()).max();
     config.data.local_cache_size = ByteSize(3 * largest.unwrap());
+    (case, config)
+}
+
+/// Batches that are laid ahead reach beyond what fits here: nobody waits for room, neither they nor who asks for a clip in
+/// between, as a validation does.
+#[test]
+fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
+    let (case, config) = with_room_for_three();
     let (cache, _) = opened(&case, &config);
     let set = dataset(cache.clone(), &case, 1);
     set.check_room(1).unwrap();
@@ -326,11 +332,7 @@ fn a_store_smaller_than_what_is_laid_ahead_keeps_nobody_waiting() {
 /// shards to come, which are fetched before a worker asks for them.
 #[test]
 fn shards_of_batches_that_wait_make_room_for_those_to_come() {
-    let case = in_bucket(spoken());
-    opened(&case, &case.config);
-    let mut config = elsewhere(&case);
-    let largest = shards_in(&bucket(&case).join("shards")).iter().map(|path| fs::metadata(path).unwrap().len()).max();
-    config.data.local_cache_size = ByteSize(3 * largest.unwrap());
+    let (case, config) = with_room_for_three();
     let (cache, _) = opened(&case, &config);
     let set = dataset(cache.clone(), &case, 1);
     let (budget, ahead) = (Budget::packed(set.lengths(), 2), 8);
