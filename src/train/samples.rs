@@ -15,6 +15,7 @@ use host::config::{CacheContent, Config};
 use host::dataset::{self, TrainingData};
 use host::loader::Dataset;
 use host::run_log::{Alignment, SampleClip, SampleFolder};
+use host::telemetry::console;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -245,8 +246,17 @@ impl Samples {
     /// Sound by the bundled vocoder, where it takes these frames and memory is not counted; otherwise by Griffin-Lim.
     fn sound(&mut self, log_mel: &Tensor, hop_samples: usize) -> Result<Vec<f32>> {
         if self.vocoder.is_none() {
-            let path = synth::bundled_vocoder(&self.config).filter(|_| !self.config.training.enable_memory_isolation);
-            self.vocoder = Some(VocoderBackend::open(path.as_deref(), &self.config, log_mel.device())?);
+            let open = |path: Option<&Path>| VocoderBackend::open(path, &self.config, log_mel.device());
+            let bundled =
+                synth::bundled_vocoder(&self.config).filter(|_| !self.config.training.enable_memory_isolation);
+            self.vocoder = Some(match (open(bundled.as_deref()), &bundled) {
+                // A run does not end because what it would be listened to with is damaged.
+                (Err(error), Some(_)) => {
+                    console::complain(format!("warning: samples are spoken by Griffin-Lim: {error:#}"));
+                    open(None)?
+                }
+                (opened, _) => opened?,
+            });
         }
         Ok(self.vocoder.as_ref().expect("opened").waveform(log_mel, hop_samples))
     }

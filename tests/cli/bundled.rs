@@ -36,6 +36,24 @@ fn it_speaks_in_several_voices_and_clones_before_anything_was_trained() {
     );
 }
 
+/// A training is listened to through the bundled vocoder, and learns without it.
+#[test]
+fn a_damaged_vocoder_keeps_no_training_from_its_end() {
+    let bench = Bench::with_corpus();
+    let (voices, own) = (Path::new(env!("CARGO_MANIFEST_DIR")).join("voices/english"), bench.path("voices/english"));
+    fs::create_dir_all(own.join("vocoder")).unwrap();
+    std::os::unix::fs::symlink(voices.join("voice"), own.join("voice")).unwrap();
+    for file in ["config.yaml", "state.json", "tokenizer.json"] {
+        fs::copy(voices.join("vocoder").join(file), own.join("vocoder").join(file)).unwrap();
+    }
+    fs::write(own.join("vocoder/model.safetensors"), "cut off").unwrap();
+    let short = ["train", "--train-data", "corpus", "--device", "cpu", "--batch-size", "2", "--steps", "1"];
+    let tiny = ["--model-size", "tiny", "--from-scratch", "--checkpoint-dir", "tiny"];
+    let run = bench.command(&[&short[..], &tiny].concat()).env("MYXTTS_VOICES", bench.path("voices")).output().unwrap();
+    let said = stderr(&run);
+    assert!(run.status.success() && said.contains("samples are spoken by Griffin-Lim"), "{said}");
+}
+
 #[test]
 fn a_training_of_its_size_begins_with_it() {
     let bench = Bench::with_corpus();
