@@ -15,10 +15,18 @@ const ROWS: i64 = 1003;
 /// Even over a warp's vectors, uneven, and uneven in the last block of columns.
 const WIDTHS: [i64; 4] = [256, 320, 640, 64];
 
+/// Whether there is a GPU; where there is none, a test of `what` is skipped, and it is said.
+fn has_gpu(what: &str) -> bool {
+    let found = cuda::load();
+    if let Err(reason) = &found {
+        let _ = writeln!(std::io::stderr(), "SKIPPED a test of {what}: no GPU: {reason}");
+    }
+    found.is_ok()
+}
+
 /// Runs `test` for every operation, kind and width, with inputs on the CPU and a gradient that is zero in gaps.
 fn each(test: impl Fn(&Case, &[Tensor], &Tensor, Kind)) {
-    if let Err(reason) = cuda::load() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+    if !has_gpu("fused kernels") {
         return;
     }
     tch::manual_seed(5);
@@ -92,8 +100,7 @@ fn borders(batch: &cases::Batch, rows: i64) -> Tensor {
 #[test]
 #[ignore = "needs a GPU"]
 fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
-    if let Err(reason) = cuda::load() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+    if !has_gpu("fused kernels") {
         return;
     }
     tch::manual_seed(6);
@@ -123,8 +130,7 @@ fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
 #[test]
 #[ignore = "needs a GPU"]
 fn gradients_of_attention_are_finite_where_all_scores_are_far_below_zero() {
-    if let Err(reason) = cuda::load() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+    if !has_gpu("fused kernels") {
         return;
     }
     tch::manual_seed(8);
@@ -159,8 +165,7 @@ const PLANES: [Plane; 6] = [
 #[test]
 #[ignore = "needs a GPU"]
 fn planes_equal_plain_on_the_cpu_and_themselves_to_the_bit() {
-    if let Err(reason) = cuda::load() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test of fused kernels: no GPU: {reason}");
+    if !has_gpu("fused kernels") {
         return;
     }
     tch::manual_seed(7);
@@ -244,8 +249,7 @@ fn a_captured_graph_gives_the_same_to_the_bit() {
 #[test]
 #[ignore = "needs a GPU"]
 fn dropout_takes_its_share_and_every_replay_draws_anew() {
-    if let Err(reason) = cuda::load() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test of dropout: no GPU: {reason}");
+    if !has_gpu("dropout") {
         return;
     }
     for kind in [Kind::Float, Kind::BFloat16] {
