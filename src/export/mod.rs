@@ -50,7 +50,7 @@ pub struct Options {
 pub struct ExportedVoice {
     voice: Voice,
     store: VarStore,
-    vocoder: Vocoder,
+    vocoder: Box<Vocoder>,
     vocoder_store: VarStore,
     config: Config,
     stats: MelStats,

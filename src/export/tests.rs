@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::graph::GraphWriter;
+use crate::vocoder;
 use host::config::{Overrides, Size};
 use host::text::Tokenizer;
 use std::path::PathBuf;
@@ -48,13 +49,14 @@ fn untrained(config: Config, speakers: &[&[i64]]) -> ExportedVoice {
     let languages = tokenizer.languages().len();
     let (model, float) = (&config.model, tch::Kind::Float);
     let voice = Voice::new(&store.root(), model, tokenizer.vocab_size(), languages, float).unwrap();
-    let vocoder = Vocoder::new(&vocoder_store.root(), model);
+    let vocoder = Box::new(Vocoder::new(&vocoder_store.root(), &config));
     for (_, weight) in named_parameters(&store).iter().chain(&named_parameters(&vocoder_store)) {
         // Biases, and what starts as zero, would hide what is wrong with them.
         if weight.dim() == 1 || weight.abs().max().double_value(&[]) == 0.0 {
             let _ = tch::no_grad(|| weight.shallow_clone().g_add_(&(weight.randn_like() * 0.05)));
         }
     }
+    vocoder::settle(&vocoder_store, 150.0);
     let frames = |count: &i64| Tensor::randn([*count, model.n_mels], (float, Device::Cpu));
     let prompt = |parts: &&[i64]| {
         let parts = parts.iter().map(|count| Prompt::of(&frames(count)).parts.remove(0).0);

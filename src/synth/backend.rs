@@ -15,7 +15,7 @@ use tch::{Device, Kind, Tensor};
 pub enum VocoderBackend {
     GriffinLim(GriffinLim),
     Trained {
-        vocoder: Vocoder,
+        vocoder: Box<Vocoder>,
         /// Holds the vocoder's weights.
         store: VarStore,
     },
@@ -40,7 +40,7 @@ impl VocoderBackend {
             return Err(hinted(fact, "sample rate, n_mels, n_fft, hop_length, f_min and f_max must be alike"));
         }
         let store = VarStore::new(device);
-        let vocoder = Vocoder::new(&store.root(), &checkpoint.config.model);
+        let vocoder = Box::new(Vocoder::new(&store.root(), &checkpoint.config));
         checkpoint.load_weights("model", &store)?;
         Ok(VocoderBackend::Trained { vocoder, store })
     }

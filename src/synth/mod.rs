@@ -18,7 +18,7 @@ use crate::checkpoint::voice::{self, Geometry, Heard, Listener, Prompt, VoiceFil
 use crate::checkpoint::{Checkpoint, RunKind};
 use crate::feed::{MelExtractor, MelStats};
 use crate::model::{Sampling, Voice};
-use crate::vocoder::Vocoder;
+use crate::vocoder::{self, Vocoder};
 use anyhow::{Result, ensure};
 use host::audio::Waveform;
 use host::config::Config;
@@ -37,6 +37,8 @@ use tch::{Device, Kind, Tensor};
 const LANGUAGE_SAMPLE: usize = 2000;
 /// Frames that an untrained voice is prompted with: some five seconds.
 const UNTRAINED_PROMPT: i64 = 430;
+/// Pitch of an untrained voice.
+const UNTRAINED_HZ: f64 = 150.0;
 
 /// How to speak.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +168,8 @@ impl Synthesizer {
         let (store, vocoder_store) = (VarStore::new(device), VarStore::new(device));
         let build = || Voice::new(&store.root(), &config.model, tokenizer.vocab_size(), 1, kind);
         let (voice, products) = torchx::with_products(build);
-        let vocoder = Vocoder::new(&vocoder_store.root(), &config.model);
+        let vocoder = Box::new(Vocoder::new(&vocoder_store.root(), config));
+        vocoder::settle(&vocoder_store, UNTRAINED_HZ);
         let voice = voice?;
         for (_, mut weight) in store.variables().into_iter().filter(|(name, _)| name.ends_with("weight")) {
             // Some start as zero, and would hide what is wrong behind them.

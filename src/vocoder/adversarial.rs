@@ -4,6 +4,7 @@
 use super::discriminators::{DiscriminatorOutput, Discriminators};
 use super::generator::Vocoder;
 use super::loss::{self, MelDistance};
+use super::pulses::PulseTracker;
 use crate::model::along;
 use host::config::Config;
 use tch::nn::VarStore;
@@ -15,6 +16,8 @@ use torchx::stream::beside;
 const STREAMS: &str = "streams of this device";
 /// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
+/// Weight of the pitch's cross-entropy beside the mel distance, of which it is some ten times.
+const PITCH_WEIGHT: f64 = 0.05;
 
 /// Generator and discriminators, and the losses that they are trained by.
 pub struct AdversarialStep {
@@ -22,6 +25,7 @@ pub struct AdversarialStep {
     pub(super) discriminators: Discriminators,
     discriminator_weights: Vec<Tensor>,
     mel_distance: MelDistance,
+    pulses: PulseTracker,
     mel_weight: f64,
     segment_frames: i64,
 }
@@ -43,42 +47,48 @@ pub(super) struct Segments {
 }
 
 impl AdversarialStep {
-    pub const LOSS_NAMES: [&'static str; 5] =
-        ["mel", "feature_matching", "adversarial", "discriminator_real", "discriminator_generated"];
+    pub const LOSS_NAMES: [&'static str; 6] =
+        ["mel", "feature_matching", "adversarial", "discriminator_real", "discriminator_generated", "pitch"];
 
     /// Generator and discriminators have a store each, and so an optimizer each; both on one device.
     pub fn new(generator: &VarStore, discriminators: &VarStore, config: &Config, kind: Kind) -> Self {
         let networks = Discriminators::new(&discriminators.root(), &config.model, kind);
         AdversarialStep {
-            generator: Vocoder::new(&generator.root(), &config.model),
+            generator: Vocoder::new(&generator.root(), config),
             discriminators: networks,
             discriminator_weights: discriminators.trainable_variables(),
             mel_distance: MelDistance::new(config, generator.device()),
+            pulses: PulseTracker::new(config, generator.device()),
             mel_weight: config.training.vocoder_mel_weight,
             segment_frames: config.training.vocoder_segment_frames,
         }
     }
 
     /// Adds `weight` (0-d) times the losses' gradients to the parameters of generator and discriminators. The losses come
-    /// back as `LOSS_NAMES` lists them, `[5]`, without a graph.
+    /// back as `LOSS_NAMES` lists them, `[6]`, without a graph.
     ///
     /// `samples` (`[frames * hop]`) and `log_mel` (`[frames, n_mels]`) are a whole packed batch. The frames need not be
     /// those of the samples: trained on predicted frames, the generator makes up for the faults of the voice.
     pub fn backward(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
         let segments = Segments::draw(samples, log_mel, self.segment_frames);
-        let (waves, device) = (&segments.waves, samples.device());
+        let device = samples.device();
+        let pulses = tch::no_grad(|| self.pulses.track(&segments.waves));
+        let waves = &(&segments.waves * &pulses.polarity);
         // Neither waits for the other: real speech is judged while the generator works, and the mel distance is measured
         // while generated speech is judged.
-        let generator = beside(device, "generator", || self.generator.forward(&segments.log_mel)).expect(STREAMS);
+        let generator = beside(device, "generator", || self.generator.following(&segments.log_mel, &pulses));
+        let generator = generator.expect(STREAMS);
         let real = self.discriminators.forward(waves);
-        let generated = generator.join().expect(STREAMS);
-        let mel = beside(device, "mel", || self.mel_distance.with_gradient(&generated, waves)).expect(STREAMS);
-        let judged = self.judge(real, &generated);
+        let made = generator.join().expect(STREAMS);
+        let generated = &made.waves;
+        let mel = beside(device, "mel", || self.mel_distance.with_gradient(generated, waves)).expect(STREAMS);
+        let judged = self.judge(real, generated);
         let [on_real, on_generated] = self.discriminator_step(&judged, weight);
         let ([matching, adversarial], by_judges) = self.judgement(judged);
         let (mel, by_mel) = mel.join().expect(STREAMS);
-        (along(&generated, &(by_judges + by_mel)) * weight).backward();
-        Tensor::stack(&[mel, matching, adversarial, on_real, on_generated], 0).detach()
+        let pitch = self.generator.pitch_loss(&made, &pulses);
+        ((along(generated, &(by_judges + by_mel)) + &pitch * PITCH_WEIGHT) * weight).backward();
+        Tensor::stack(&[mel, matching, adversarial, on_real, on_generated, pitch], 0).detach()
     }
 
     /// One pass of the discriminators serves both steps, for their weights do not change in between. `real`: what they say

@@ -1,14 +1,18 @@
 //! The generator: ConvNeXt blocks over frames (Liu et al. 2022, in one dimension), then for each frame the logarithm of
-//! the magnitudes and the phases of a spectrum. As in Vocos.
+//! the magnitudes and the phases of a spectrum. As in Vocos, but that phases are those of the pitch's harmonics and what
+//! the network adds to them.
 //!
 //! In f32 throughout: phases of ten radians and more come out of it, and with the eight bits of bf16 they are off by 0.04,
 //! which is noise 28 dB below the speech, in training too, and other speech on a GPU than on a CPU.
 
+use super::harmonics::Harmonics;
 use super::istft::Istft;
+use super::pitch::PitchHead;
+use super::pulses::Pulses;
 use crate::model::conv::Conv;
 use crate::model::graph::GraphWriter;
 use crate::model::layers::{LayerNorm, Linear};
-use host::config;
+use host::config::Config;
 use host::onnx::Value;
 use tch::nn::{Init, Path};
 use tch::{Device, Tensor};
@@ -26,9 +30,19 @@ pub struct Vocoder {
     blocks: Vec<Block>,
     norm: LayerNorm,
     head: Linear,
+    pitch: PitchHead,
+    harmonics: Harmonics,
     istft: Istft,
     /// Logarithm of the largest magnitude that full scale can have: the sum of a Hann window.
     loudest: f64,
+}
+
+/// What the generator makes of frames.
+pub struct Generated {
+    /// `[batch, frames * hop]`
+    pub waves: Tensor,
+    /// What it takes for the pitch, as its head says it: `[batch, frames, ..]`.
+    pub pitch: Tensor,
 }
 
 struct Block {
@@ -41,16 +55,19 @@ struct Block {
 }
 
 impl Vocoder {
-    pub fn new(path: &Path, config: &config::Model) -> Self {
-        let (dim, layers) = (config.vocoder_dim, config.vocoder_layers);
+    pub fn new(path: &Path, config: &Config) -> Self {
+        let (model, device) = (&config.model, path.device());
+        let (dim, layers) = (model.vocoder_dim, model.vocoder_layers);
         Vocoder {
-            embed: Conv::full_precision(path / "embed", config.n_mels, dim, KERNEL),
+            embed: Conv::full_precision(path / "embed", model.n_mels, dim, KERNEL),
             embed_norm: LayerNorm::new(path / "embed_norm", dim),
             blocks: (0..layers).map(|i| Block::new(path / "block" / i, dim, 1.0 / layers as f64)).collect(),
             norm: LayerNorm::new(path / "norm", dim),
-            head: Linear::full_precision(path / "head", dim, config.n_fft + 2),
-            istft: Istft::new(config, path.device()),
-            loudest: (config.n_fft as f64 / 2.0).ln(),
+            head: Linear::full_precision(path / "head", dim, model.n_fft + 2),
+            pitch: PitchHead::new(path / "pitch", dim),
+            harmonics: Harmonics::new(config, device),
+            istft: Istft::new(model, device),
+            loudest: (model.n_fft as f64 / 2.0).ln(),
         }
     }
 
@@ -58,7 +75,12 @@ impl Vocoder {
     /// - log_mel: `[batch, frames, n_mels]`, natural logarithm of magnitudes, not normalised, f32
     /// - output: `[batch, frames * hop]`, f32
     pub fn forward(&self, log_mel: &Tensor) -> Tensor {
-        self.generate(log_mel, None)
+        self.generate(log_mel, None, None).waves
+    }
+
+    /// The same with harmonics that follow the pulses of recordings, for training: then its speech can lie where theirs does.
+    pub fn following(&self, log_mel: &Tensor, pulses: &Pulses) -> Generated {
+        self.generate(log_mel, None, Some(pulses))
     }
 
     /// Waveform of utterances laid end to end, each as it sounds alone: gaps (0 in `mask`, at least 4 frames wide) are silent.
@@ -67,7 +89,7 @@ impl Vocoder {
     /// - log_mel: `[frames, n_mels]`; mask: `[frames, 1]`, f32
     /// - output: `[frames * hop]`, f32
     pub fn packed(&self, log_mel: &Tensor, mask: &Tensor) -> Tensor {
-        self.generate(&log_mel.unsqueeze(0), Some(mask)).squeeze_dim(0)
+        self.generate(&log_mel.unsqueeze(0), Some(mask), None).waves.squeeze_dim(0)
     }
 
     /// `log_mel`: `[frames, n_mels]`, natural logarithm of magnitudes, not normalised → samples.
@@ -76,20 +98,37 @@ impl Vocoder {
         Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
     }
 
-    fn generate(&self, log_mel: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    /// What the pitch's head learned from.
+    pub fn pitch_loss(&self, generated: &Generated, pulses: &Pulses) -> Tensor {
+        self.pitch.loss(&generated.pitch, &pulses.hz, &pulses.voiced)
+    }
+
+    fn generate(&self, log_mel: &Tensor, mask: Option<&Tensor>, pulses: Option<&Pulses>) -> Generated {
         let (mean, deviation) = USUAL_MEL;
         let mel = (log_mel - mean) / deviation;
         let first = self.embed_norm.forward(&along_time(&self.embed, &mel, mask));
         let last = self.blocks.iter().fold(first, |x, block| block.forward(&x, mask));
-        let halves = self.head.forward(&self.norm.forward(&last)).chunk(2, -1);
+        let last = self.norm.forward(&last);
+        let pitch = self.pitch.logits(&last);
+        let (hz, periods) = match pulses {
+            Some(pulses) => (pulses.hz.shallow_clone(), pulses.periods.shallow_clone()),
+            None => {
+                let hz = self.pitch.hz(&pitch);
+                let periods = self.harmonics.periods(&hz, mask);
+                (hz, periods)
+            }
+        };
+        let halves = self.head.forward(&last).chunk(2, -1);
         // Held before the exponential: beyond it an infinity would make the gradient no number.
         let magnitude = halves[0].clamp_max(self.loudest).exp();
-        self.istft.forward(&(&magnitude * halves[1].cos()), &(&magnitude * halves[1].sin()), mask)
+        let [real, imaginary] = self.harmonics.turn(&halves[1], &hz, &periods).map(|part| part * &magnitude);
+        let waves = self.istft.forward(&real, &imaginary, mask);
+        Generated { waves, pitch }
     }
 
     /// The same in a graph, of one utterance: log-mel `[frames, n_mels]` → `[1, 1, frames * hop]`.
     pub fn graph(&self, log_mel: &Value, g: &mut GraphWriter) -> Value {
-        let Vocoder { embed, embed_norm, blocks, norm, head, istft, loudest } = self;
+        let Vocoder { embed, embed_norm, blocks, norm, head, pitch, harmonics, istft, loudest } = self;
         let [mean, deviation] = [USUAL_MEL.0, 1.0 / USUAL_MEL.1].map(|value| g.float(value));
         let mel = g.sub(log_mel, &mean);
         let mel = g.mul(&mel, &deviation);
@@ -103,10 +142,8 @@ impl Vocoder {
         let loudest = g.float(*loudest);
         let magnitude = g.op("Min", &[&halves[0], &loudest], vec![]);
         let magnitude = g.op("Exp", &[&magnitude], vec![]);
-        let [real, imaginary] = ["Cos", "Sin"].map(|of| {
-            let part = g.op(of, &[&halves[1]], vec![]);
-            g.mul(&magnitude, &part)
-        });
+        let hz = pitch.graph(&last, g);
+        let [real, imaginary] = harmonics.graph(&halves[1], &hz, g).map(|part| g.mul(&magnitude, &part));
         istft.graph(&real, &imaginary, g)
     }
 }

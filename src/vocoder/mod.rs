@@ -8,11 +8,15 @@ mod adversarial;
 mod discriminators;
 mod generator;
 mod griffin_lim;
+mod harmonics;
 mod istft;
 mod loss;
+mod pitch;
+mod pulses;
 #[cfg(test)]
 mod tests;
 
 pub use adversarial::AdversarialStep;
 pub use generator::Vocoder;
 pub use griffin_lim::GriffinLim;
+pub use pitch::settle;
