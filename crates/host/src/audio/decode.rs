@@ -1,13 +1,14 @@
-//! Any recording to mono samples at its own rate, through Symphonia.
+//! Any recording to mono samples at its own rate: FLAC files in memory by a decoder of our own, all others and odd ones
+//! through Symphonia.
 //!
 //! Header lengths are never used to allocate: memory follows the samples that are really there, up to a limit.
 
 use super::codec::Codec;
 use super::mono::Mono;
-use super::{Error, FileError, Waveform};
+use super::{Error, FileError, Waveform, flac};
 use crate::catch_panic::catch_panic;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Seek};
 use std::path::Path;
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::well_known::{FORMAT_ID_FLAC, FORMAT_ID_WAVE};
@@ -15,6 +16,9 @@ use symphonia::core::formats::{FormatOptions, FormatReader, TrackType, probe::Hi
 use symphonia::core::io::{MediaSource, MediaSourceStream};
 use symphonia::core::meta::MetadataOptions;
 use symphonia::core::packet::Packet;
+
+/// The longest FLAC file that is read before it is decoded; longer ones are decoded while they are read.
+const MAX_FLAC_BYTES: u64 = 64 << 20;
 
 /// Decodes a whole recording.
 pub fn decode(path: &Path) -> Result<Waveform, FileError> {
@@ -24,19 +28,43 @@ pub fn decode(path: &Path) -> Result<Waveform, FileError> {
 /// Decodes no more than the first seconds of a recording, and says whether there are more: memory is bounded however
 /// long the recording is.
 pub fn decode_start(path: &Path, seconds: f64) -> Result<(Waveform, bool), FileError> {
-    let file = regular_file(path).map_err(FileError::at(path))?;
+    let mut file = regular_file(path).map_err(FileError::at(path))?;
+    if let Some(decoded) = decode_flac(&mut file, seconds).map_err(FileError::at(path))? {
+        return Ok(decoded);
+    }
     let extension = path.extension().and_then(|extension| extension.to_str());
-    guarded(Box::new(file), extension, seconds).map_err(FileError::at(path))
+    by_symphonia(Box::new(file), extension, seconds).map_err(FileError::at(path))
 }
 
 /// Decodes no more than the first seconds of a file that is in memory, and says whether there are more.
 pub fn decode_bytes(bytes: Vec<u8>, seconds: f64) -> Result<(Waveform, bool), Error> {
-    guarded(Box::new(io::Cursor::new(bytes)), None, seconds)
+    match flac::decode(&bytes, seconds) {
+        Some(decoded) => Ok(decoded),
+        None => by_symphonia(Box::new(io::Cursor::new(bytes)), None, seconds),
+    }
+}
+
+/// Decodes a FLAC file that is short enough to be held and has nothing odd about it; leaves any other one at its start.
+fn decode_flac(file: &mut File, seconds: f64) -> io::Result<Option<(Waveform, bool)>> {
+    let mut bytes = Vec::new();
+    file.take(4).read_to_end(&mut bytes)?;
+    if bytes == b"fLaC" && file.metadata()?.len() <= MAX_FLAC_BYTES {
+        file.read_to_end(&mut bytes)?;
+        if let Some(decoded) = flac::decode(&bytes, seconds) {
+            return Ok(Some(decoded));
+        }
+    }
+    file.rewind()?;
+    Ok(None)
 }
 
 /// One hostile file must not end a run over thousands: Symphonia can still panic on some headers (its WAV reader
 /// multiplies channels and bits in 16 bits), and that becomes an error like any other damage.
-fn guarded(source: Box<dyn MediaSource>, extension: Option<&str>, seconds: f64) -> Result<(Waveform, bool), Error> {
+pub(super) fn by_symphonia(
+    source: Box<dyn MediaSource>,
+    extension: Option<&str>,
+    seconds: f64,
+) -> Result<(Waveform, bool), Error> {
     catch_panic(|_| true, || decode_source(source, extension, seconds))
         .unwrap_or_else(|_| Err(Error::Damaged("its decoder failed on it".into())))
 }

@@ -12,8 +12,8 @@ use std::thread;
 
 /// Shards that are read at once.
 const READERS: usize = 4;
-/// What may wait of one shard, beside the clip that is read.
-const WAITING_BYTES: usize = 16 << 20;
+/// What may wait of one shard, beside the clip that is read: little enough to be still in a cache when it is decoded.
+const WAITING_BYTES: usize = 4 << 20;
 
 /// Why a clip could not be read, and whether trying again later may help.
 #[derive(Clone, Debug)]
@@ -29,7 +29,10 @@ struct Shared {
     /// What lies in shards, with the number that each is asked for by.
     sources: Vec<(usize, Member)>,
     state: Mutex<State>,
-    changed: Condvar,
+    /// For who asks.
+    came: Condvar,
+    /// For who reads.
+    room: Condvar,
 }
 
 #[derive(Default)]
@@ -41,6 +44,9 @@ struct State {
     waiting: HashMap<usize, usize>,
     /// Start of the run of a number that is here.
     run_of: HashMap<usize, usize>,
+    /// Threads that wait for a clip, and for room. Waking nobody would be a system call all the same.
+    asking: usize,
+    full: usize,
     closed: bool,
 }
 
@@ -52,7 +58,7 @@ impl AudioFeed {
         let runs = runs(&sources);
         let readers = READERS.min(runs.len());
         let state = Mutex::new(State { runs, ..State::default() });
-        let shared = Arc::new(Shared { sources, state, changed: Condvar::new() });
+        let shared = Arc::new(Shared { sources, state, came: Condvar::new(), room: Condvar::new() });
         for _ in 0..readers {
             let shared = shared.clone();
             // Not waited for: one may hang on a network for as long as that takes to be given up.
@@ -70,13 +76,18 @@ impl AudioFeed {
         loop {
             if let Some(bytes) = state.here.remove(&number) {
                 if let (Some(run), Ok(bytes)) = (state.run_of.remove(&number), &bytes) {
-                    *state.waiting.entry(run).or_default() -= bytes.len();
+                    let waiting = state.waiting.entry(run).or_default();
+                    *waiting -= bytes.len();
+                    // A reader that goes on for every clip would mostly be woken.
+                    if *waiting <= WAITING_BYTES / 2 && state.full > 0 {
+                        self.0.room.notify_all();
+                    }
                 }
-                drop(state);
-                self.0.changed.notify_all();
                 return bytes;
             }
-            state = self.0.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.asking += 1;
+            state = self.0.came.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.asking -= 1;
         }
     }
 }
@@ -84,7 +95,7 @@ impl AudioFeed {
 impl Drop for AudioFeed {
     fn drop(&mut self) {
         self.0.lock().closed = true;
-        self.0.changed.notify_all();
+        self.0.room.notify_all();
     }
 }
 
@@ -132,7 +143,9 @@ impl Shared {
         while !state.closed
             && state.waiting.get(&run).is_some_and(|waiting| *waiting > 0 && waiting + size > WAITING_BYTES)
         {
-            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.full += 1;
+            state = self.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state.full -= 1;
         }
         if state.closed {
             return None;
@@ -140,8 +153,9 @@ impl Shared {
         *state.waiting.entry(run).or_default() += size;
         state.run_of.insert(number, run);
         state.here.insert(number, bytes);
-        drop(state);
-        self.changed.notify_all();
+        if state.asking > 0 {
+            self.came.notify_all();
+        }
         Some(())
     }
 }
