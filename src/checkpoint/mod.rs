@@ -27,8 +27,6 @@ use tch::{Device, Kind, Tensor};
 use torchx::adamw::Moments;
 use torchx::named_parameters;
 
-/// Raised when older programs could not read what newer ones write.
-const FORMAT: u32 = 4;
 /// Files of each group of parameters, behind its name.
 const WEIGHTS: &str = "safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -74,6 +72,16 @@ pub enum RunKind {
     Vocoder,
 }
 
+impl RunKind {
+    /// Raised when one program could not speak with what the other wrote.
+    fn format(self) -> u32 {
+        match self {
+            Self::Voice => 4,
+            Self::Vocoder => 5,
+        }
+    }
+}
+
 impl fmt::Display for RunKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -97,7 +105,7 @@ impl RunState {
 
     pub fn new(mel_stats: MelStats) -> Self {
         RunState {
-            format: FORMAT,
+            format: RunKind::Voice.format(),
             step: 0,
             position: Position::default(),
             best_loss: None,
@@ -110,7 +118,7 @@ impl RunState {
     }
 
     pub fn vocoder(mel_stats: MelStats) -> Self {
-        RunState { kind: RunKind::Vocoder, ..RunState::new(mel_stats) }
+        RunState { kind: RunKind::Vocoder, format: RunKind::Vocoder.format(), ..RunState::new(mel_stats) }
     }
 }
 
@@ -153,9 +161,9 @@ impl Checkpoint {
             fs::read_to_string(&path).hint(USE_ANOTHER).with_context(|| damaged(&path))
         };
         let state: RunState = parse(&text(STATE)?, &folder.join(STATE))?;
-        if state.format != FORMAT {
-            let (path, found) = (folder.display(), state.format);
-            let fact = format!("{path}: checkpoint format {found}, and this program reads {FORMAT}");
+        if state.format != state.kind.format() {
+            let (path, found, kind, read) = (folder.display(), state.format, state.kind, state.kind.format());
+            let fact = format!("{path}: checkpoint format {found}, and this program reads format {read} of a {kind}");
             return Err(hinted(fact, "use the program that wrote it"));
         }
         Ok(Checkpoint {
