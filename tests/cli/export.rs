@@ -37,10 +37,11 @@ fn spoken(bench: &Bench, python: &OsString, model: &str, texts: &[(&str, usize, 
     lines.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// As far as `--verify` allows.
 #[track_caller]
 fn alike(found: &Value, with: &str) {
     let apart = found[with].as_f64();
-    assert!(apart.is_some_and(|apart| apart < -60.0), "{with}: {found}");
+    assert!(apart.is_some_and(|apart| apart < -50.0), "{with}: {found}");
 }
 
 #[test]
