@@ -98,7 +98,7 @@ impl Vocoder {
         Vec::try_from(wave.contiguous()).expect("an f32 vector on the CPU")
     }
 
-    /// What the pitch's head learned from.
+    /// How far the pitch that was told is from that of the recordings.
     pub fn pitch_loss(&self, generated: &Generated, pulses: &Pulses) -> Tensor {
         self.pitch.loss(&generated.pitch, &pulses.hz, &pulses.voiced)
     }

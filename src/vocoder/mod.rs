@@ -1,5 +1,6 @@
 //! The vocoder: log-mel frames to waveform. Vocos (Siuzdak 2023, arXiv 2306.00814): the network works at the rate of
-//! frames and an inverse STFT does the rest, so speaking costs little even on a CPU.
+//! frames and an inverse STFT does the rest, so speaking costs little even on a CPU. Unlike Vocos it tells the pitch, and adds
+//! its phases to those of the pitch's harmonics.
 //!
 //! Training is adversarial: the generator turns mel frames into waveforms, the discriminators learn to tell generated from
 //! real ones, and the generator learns from their logits and feature maps.

@@ -8,7 +8,7 @@ use std::f64::consts::LN_2;
 use tch::nn::{Path, VarStore};
 use tch::{Kind, Tensor};
 
-/// The lowest pitch there is, in Hz; the highest is ten bins above three octaves higher.
+/// Pitches that there are. Bins go from the lowest to three octaves and a third above it.
 pub const LOWEST_HZ: f64 = 60.0;
 pub const HIGHEST_HZ: f64 = 600.0;
 const BINS_PER_OCTAVE: i64 = 48;
