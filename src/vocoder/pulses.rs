@@ -27,7 +27,7 @@ const UPRIGHT: f64 = 1.4;
 /// Pitch and pulses of `[waves, samples]`.
 pub struct PulseTracker {
     harmonics: Harmonics,
-    /// `[n_fft]`, Hann, periodic.
+    /// Hann, periodic: so long that the longest period fits twice, whatever windows the vocoder's frames have.
     window: Tensor,
     /// `[lags]`: the lags of a pitch in samples, one more on either side, and what the window leaves of a correlation there.
     lags: Tensor,
@@ -56,14 +56,14 @@ pub struct Pulses {
 
 impl PulseTracker {
     pub fn new(config: &Config, device: Device) -> Self {
-        let (n_fft, rate_hz) = (config.model.n_fft, f64::from(config.data.sample_rate));
+        let rate_hz = f64::from(config.data.sample_rate);
         let float = (Kind::Float, device);
-        let window = Tensor::hann_window(n_fft, float);
-        // A window in which a period fits twice, less the lags beyond it.
-        let longest = ((rate_hz / LOWEST_HZ) as i64 + 1).min(n_fft / 2);
+        let longest = (rate_hz / LOWEST_HZ) as i64 + 1;
+        let window = Tensor::hann_window((2 * longest as u64).next_power_of_two() as i64, float);
         let first_lag = (rate_hz / HIGHEST_HZ) as i64 - 1;
         let lags = Tensor::arange_start(first_lag, longest + 1, float);
-        let windowed = correlation(&window.unsqueeze(0)).index_select(1, &lags.to_kind(Kind::Int64)).clamp_min(0.05);
+        let whole = autocorrelation(&window.fft_rfft(2 * window.size()[0], -1, "backward"));
+        let windowed = (whole.narrow(0, first_lag, lags.size()[0]) / whole.get(0)).clamp_min(0.05);
         let numbers = Tensor::arange_start(1, HARMONICS + 1, float);
         let angles = numbers.unsqueeze(1) * (Tensor::arange(PLACES, float) * (TAU / PLACES as f64));
         let (cos, sin) = (angles.cos(), angles.sin());
@@ -75,12 +75,12 @@ impl PulseTracker {
     }
 
     pub fn track(&self, waves: &Tensor) -> Pulses {
-        let n_fft = self.window.size()[0];
+        let width = self.window.size()[0];
         let frames = waves.size()[1] / self.hop_samples;
-        let padded = waves.constant_pad_nd([n_fft / 2, n_fft / 2]);
-        let stretches = padded.unfold(-1, n_fft, self.hop_samples).narrow(1, 0, frames);
+        let padded = waves.constant_pad_nd([width / 2, width / 2]);
+        let stretches = padded.unfold(-1, width, self.hop_samples).narrow(1, 0, frames);
         let stretches = (&stretches - stretches.mean_dim(-1, true, Kind::Float)) * &self.window;
-        let spectrum = stretches.fft_rfft(2 * n_fft, -1, "backward");
+        let spectrum = stretches.fft_rfft(2 * width, -1, "backward");
         let (hz, voiced) = self.pitch(&spectrum);
         let parts = self.parts(&spectrum, &hz);
         let (periods, along) = self.follow(&parts, &hz, &voiced);
@@ -91,9 +91,7 @@ impl PulseTracker {
 
     /// Pitch of each frame in Hz, and how sure it is.
     fn pitch(&self, spectrum: &Tensor) -> (Tensor, Tensor) {
-        let power = spectrum.abs().square();
-        let n_fft = self.window.size()[0];
-        let correlation = power.fft_irfft(2 * n_fft, -1, "backward");
+        let correlation = autocorrelation(spectrum);
         let count = self.lags.size()[0];
         let own = correlation.narrow(-1, 0, 1) + 1e-6;
         let there = correlation.narrow(-1, self.first_lag, count) / own / &self.windowed;
@@ -117,9 +115,9 @@ impl PulseTracker {
     /// Real and imaginary parts of the harmonics at the centres of their frames, `[waves, frames, 2 * HARMONICS]`. Loud ones count
     /// more, but not by as much as they are louder.
     fn parts(&self, spectrum: &Tensor, hz: &Tensor) -> Tensor {
-        let n_fft = self.window.size()[0];
+        let width = self.window.size()[0] as f64;
         let of = &self.numbers * hz.unsqueeze(-1);
-        let bin = (&of * (2.0 * n_fft as f64 / self.rate_hz)).round().clamp_max(n_fft as f64);
+        let bin = (&of * (2.0 * width / self.rate_hz)).round().clamp_max(width);
         let place = bin.to_kind(Kind::Int64);
         let [real, imaginary] = [spectrum.real(), spectrum.imag()].map(|part| part.gather(-1, &place, false));
         let size = (real.square() + imaginary.square()).sqrt() + 1e-9;
@@ -156,11 +154,10 @@ impl PulseTracker {
     }
 }
 
-/// Autocorrelation of `[rows, n]`, 1 where there is no lag.
-fn correlation(x: &Tensor) -> Tensor {
-    let n = x.size()[1];
-    let sums = x.fft_rfft(2 * n, -1, "backward").abs().square().fft_irfft(2 * n, -1, "backward");
-    &sums / sums.narrow(-1, 0, 1)
+/// From the spectrum of something and as many zeros behind it.
+fn autocorrelation(spectrum: &Tensor) -> Tensor {
+    let bins = *spectrum.size().last().expect("a spectrum has bins");
+    spectrum.abs().square().fft_irfft(2 * (bins - 1), -1, "backward")
 }
 
 #[cfg(test)]
@@ -216,6 +213,18 @@ mod tests {
             let off = other.periods - &found.periods;
             assert!((&off - off.round()).abs().max().double_value(&[]) < 1e-3);
         }
+    }
+
+    /// A period is longer than these frames' windows.
+    #[test]
+    fn short_windows_and_high_rates_are_tracked_too() {
+        let mut config = Config::default();
+        (config.data.sample_rate, config.model.n_fft, config.model.hop_length) = (48_000, 128, 32);
+        let (wave, hz, _) = voice(&config, 100.0, 100.0);
+        let wave = Tensor::cat(&[&wave; 20], 1);
+        let found = PulseTracker::new(&config, Device::Cpu).track(&wave).hz;
+        let middle = found.double_value(&[0, found.size()[1] / 2]);
+        assert!((middle / hz.double_value(&[0]) - 1.0).abs() < 0.02, "{middle} Hz");
     }
 
     #[test]
