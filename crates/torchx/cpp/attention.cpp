@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t TILE_ROWS = 64;  // as in attention.cu
 constexpr uint32_t TILE_THREADS = 128;
+constexpr int64_t ROOM_BYTES = 6 * TILE_ROWS * 64 * 2 + 4 * TILE_ROWS * 4;
 
 struct Attention : Function<Attention> {
   static Extent grid(int64_t rows, int64_t heads, const Tensor& borders, uint32_t sides) {
@@ -50,7 +51,7 @@ struct Attention : Function<Attention> {
            at_start(grad), at_start(dots), narrow(rows), narrow(heads));
     auto q = turned.select(0, 0), k = turned.select(0, 1);
     auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
-    launch(program, program.backward, grid(rows, heads, borders, 2), {TILE_THREADS, 1, 1}, at_start(q), at_start(k),
+    launch_with(program, program.backward, grid(rows, heads, borders, 2), {TILE_THREADS, 1, 1}, ROOM_BYTES, at_start(q), at_start(k),
            values(qkv), at_start(grad), at_start(borders), at_start(logs), at_start(dots), at_start(cos), at_start(sin),
            at_start(grad_qkv), narrow(rows), narrow(heads), narrow(qkv.stride(0)), narrow(segments), scale);
     return {grad_qkv, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};

@@ -107,7 +107,8 @@ struct ProgramOwner {
 inline std::string architecture(int device) {
   cudaDeviceProp properties;
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  return "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
+  auto own = properties.major == 9 ? "a" : "";  // Hopper's own instructions, see wgmma.cuh
+  return "sm_" + std::to_string(properties.major) + std::to_string(properties.minor) + own;
 }
 
 // Machine code for this very device, so that loading it compiles nothing more.
