@@ -8,6 +8,7 @@ use host::config::Config;
 use host::loader::{BlockLayout, Position, Section, SoundKind};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
+use torchx::stream::settled;
 
 /// What a run's batches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,10 @@ impl Features {
         if let Some(frames) = self.cached_frames(block, section) {
             return augment.mel(&frames, batch);
         }
-        let magnitude = self.extractor.magnitude(&augment.waveform(&samples(block, section), batch, at));
+        let waveform = augment.waveform(&samples(block, section), batch, at);
+        let magnitude = || self.extractor.magnitude(&waveform);
+        let magnitude = settled(self.extractor.device(), "spectra of a batch", &waveform.size(), magnitude);
+        let magnitude = magnitude.expect("the device has a default stream");
         self.extractor.bands(&augment.spectrum(&magnitude, batch, at))
     }
 

@@ -10,7 +10,7 @@ use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use torchx::gradients;
-use torchx::stream::beside;
+use torchx::stream::{beside, settled};
 
 /// What streams are asked for here is there.
 const STREAMS: &str = "streams of this device";
@@ -70,6 +70,11 @@ impl AdversarialStep {
     /// `samples` (`[frames * hop]`) and `log_mel` (`[frames, n_mels]`) are a whole packed batch. The frames need not be
     /// those of the samples: trained on predicted frames, the generator makes up for the faults of the voice.
     pub fn backward(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
+        let pass = || self.pass(samples, log_mel, weight);
+        settled(samples.device(), "adversarial pass", &samples.size(), pass).expect(STREAMS)
+    }
+
+    fn pass(&self, samples: &Tensor, log_mel: &Tensor, weight: &Tensor) -> Tensor {
         let segments = Segments::draw(samples, log_mel, self.segment_frames);
         let device = samples.device();
         let pulses = tch::no_grad(|| self.pulses.track(&segments.waves));
@@ -120,10 +125,12 @@ impl AdversarialStep {
 
     /// Mel distance of a whole batch, for validation: nothing is drawn, and there is no gradient.
     pub fn loss(&self, samples: &Tensor, log_mel: &Tensor) -> Tensor {
-        tch::no_grad(|| {
+        let distance = || {
             let generated = self.generator.forward(&log_mel.unsqueeze(0));
             self.mel_distance.between(&generated, &samples.unsqueeze(0))
-        })
+        };
+        let whole = || settled(samples.device(), "mel distance of a batch", &samples.size(), distance).expect(STREAMS);
+        tch::no_grad(whole)
     }
 }
 

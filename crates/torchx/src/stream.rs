@@ -1,7 +1,7 @@
 //! CUDA streams and events, and copies that do not wait.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 
 use tch::{Device, Kind, Tensor};
@@ -30,6 +30,11 @@ impl Stream {
         // SAFETY: an index that exists, and room for one id.
         check(unsafe { (api()?.stream_current)(cuda::index(device)?, &mut id) })?;
         Ok(Stream(id))
+    }
+
+    /// The one that libraries use where nobody names another. Work of streams from the pool does not wait for it.
+    pub fn default_of(device: Device) -> Result<Stream, Error> {
+        Ok(Stream(StreamId { id: 0, device: cuda::index(device)? }))
     }
 
     pub fn device(&self) -> Device {
@@ -139,6 +144,33 @@ thread_local! {
     /// Streams of work that runs beside other work, by what it is: always the same ones, because libraries set themselves up
     /// for each.
     static LANES: RefCell<HashMap<(Device, &'static str), Vec<Stream>>> = RefCell::default();
+    /// Whether work that could go side by side is done one after the other for now.
+    static IN_ORDER: Cell<bool> = const { Cell::new(false) };
+    static SETTLED: RefCell<HashSet<(Device, &'static str, Vec<i64>)>> = RefCell::default();
+}
+
+/// Does work in which LibTorch transforms (Fourier): the first time for a name and a shape on the default stream, one thing
+/// after the other, and until it is done.
+///
+/// cuFFT makes a plan for each shape that it meets, and what a plan needs on the GPU gets there by the default stream. A
+/// transform on a stream from the pool does not wait for that: where another program keeps the GPU busy it came first, and
+/// read an address that was none yet ("illegal memory access").
+pub fn settled<T>(device: Device, name: &'static str, shape: &[i64], work: impl FnOnce() -> T) -> Result<T, Error> {
+    if !device.is_cuda() || !SETTLED.with_borrow_mut(|seen| seen.insert((device, name, shape.to_vec()))) {
+        return Ok(work());
+    }
+    let (default, queued) = (Stream::default_of(device)?, Event::new(false)?);
+    queued.record(&Stream::current(device)?)?;
+    default.wait(&queued)?;
+    let made = {
+        let _guard = default.guard()?;
+        let before = IN_ORDER.replace(true);
+        let made = work();
+        IN_ORDER.set(before);
+        made
+    };
+    default.synchronize()?;
+    Ok(made)
 }
 
 /// Does pieces of work that do not depend on each other, each on a stream of its own: small kernels then share the GPU. What
@@ -150,7 +182,7 @@ pub fn side_by_side<T>(
     count: usize,
     mut work: impl FnMut(usize) -> T,
 ) -> Result<Vec<T>, Error> {
-    if !device.is_cuda() {
+    if !device.is_cuda() || IN_ORDER.get() {
         return Ok((0..count).map(work).collect());
     }
     let (main, lanes) = (Stream::current(device)?, lanes(device, name, count)?);
@@ -172,7 +204,7 @@ pub fn side_by_side<T>(
 /// Begins work on a stream of its own, behind what is queued already: what comes next waits for it where [`Beside::join`]
 /// says so. LibTorch takes its gradients back on the same stream. Elsewhere than on a GPU it is done at once.
 pub fn beside<T>(device: Device, name: &'static str, work: impl FnOnce() -> T) -> Result<Beside<T>, Error> {
-    if !device.is_cuda() {
+    if !device.is_cuda() || IN_ORDER.get() {
         return Ok(Beside { made: work(), lane: None });
     }
     let lane = lanes(device, name, 1)?[0];
