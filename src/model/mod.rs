@@ -22,7 +22,7 @@ use crate::feed::{Batch, Packed};
 use align::Aligner;
 pub use branches::{Branch, Branches};
 use context::ContextMasks;
-use decoder::{Conditioning, Context, Decoder};
+use decoder::{Conditioning, Context, Decoder, Rates};
 use draw::Draw;
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use graph::GraphWriter;
@@ -31,7 +31,12 @@ use host::onnx::{Attribute, Kind as Number, Port, Value};
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use torchx::fused::{self, Spans};
+use torchx::gradients;
+use torchx::stream::{Beside, beside};
 use track::{Track, half};
+
+/// What streams are asked for here is there.
+const STREAMS: &str = "streams of this device";
 
 pub struct Voice {
     encoder: Encoder,
@@ -61,10 +66,6 @@ impl Losses {
     pub const NAMES: [&'static str; 3] = ["prior", "duration", "flow"];
     /// Place of the flow's loss among them.
     pub const FLOW: usize = 2;
-
-    pub fn total(&self) -> Tensor {
-        &self.prior + &self.duration + &self.flow
-    }
 
     pub fn parts(&self) -> [&Tensor; 3] {
         [&self.prior, &self.duration, &self.flow]
@@ -145,8 +146,11 @@ impl Voice {
     }
 
     fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
+        let halved = half(&draw.frames);
+        let ready = self.modulation(draw, &halved);
         let aligned = self.aligned(batch, train);
-        let guess = self.decoder.forward(&draw.noisy, &draw.conditioning(&aligned.content), &draw.frames, self.kind);
+        let (rates, tables) = ready.join().expect(STREAMS);
+        let guess = self.decoder.velocity(&draw.noisy, &draw.conditioning(&aligned.content), &tables, &rates);
         aligned.losses(draw.loss(&guess))
     }
 
@@ -158,16 +162,28 @@ impl Voice {
     fn backward_at(&self, batch: &Batch, draw: &Draw, weight: &Tensor) -> Losses {
         if !self.recompute {
             let losses = self.losses_at(batch, draw, true);
-            (losses.total() * weight).backward();
+            gradients::backward_all(&losses.parts(), weight).expect(layers::FIXED);
             return losses.detach();
         }
+        let halved = half(&draw.frames);
+        let ready = self.modulation(draw, &halved);
         let aligned = self.aligned(batch, true);
+        let (rates, tables) = ready.join().expect(STREAMS);
         let loss = |guess: &Tensor| draw.loss(guess) * weight;
         let conditioning = draw.conditioning(&aligned.content);
-        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &draw.frames, self.kind, loss);
+        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &tables, &rates, loss);
         let rest = (&aligned.prior + &aligned.duration) * weight + along(&aligned.content, &by_content);
         rest.backward();
         aligned.losses(flow / weight).detach()
+    }
+
+    /// What the decoder needs and is known before the text is: small kernels, which run beside the encoder's.
+    fn modulation<'a>(&'a self, draw: &'a Draw, halved: &'a Packed) -> Beside<(Rates<'a>, Vec<Tensor>)> {
+        let made = || {
+            let rates = self.decoder.rates(&draw.frames, halved, self.kind);
+            (rates, self.decoder.tables(&draw.times, self.kind))
+        };
+        beside(draw.times.device(), "modulation", made).expect(STREAMS)
     }
 
     /// Content along the frames, and what is learned from text and alignment alone.
@@ -175,11 +191,14 @@ impl Voice {
         let (text, frames) = (&batch.text, &batch.frames);
         let track = self.text_track(text);
         let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, train);
+        // Durations are wanted at the end alone: their small kernels run beside the search.
+        let predicted = || self.duration.forward(&encoded.hidden, &track, train);
+        let predicted = beside(batch.mel.device(), "durations", predicted).expect(STREAMS);
         let token_of_frame = self.token_of_frame(&encoded, batch);
         let along = Spans::new(&frames.owner, &frames.starts, &frames.lens).expect("three lists");
         let laid =
             fused::lay(&encoded.table, &token_of_frame, self.n_mels(), &track.spans, &along).expect(layers::FIXED);
-        let predicted = self.duration.forward(&encoded.hidden, &track, train);
+        let predicted = predicted.join().expect(STREAMS);
         Aligned {
             prior: fused::square_loss(&laid.mean, &batch.mel, &frames.mask, None, 0.5).expect(layers::FIXED),
             duration: duration_loss(&predicted, &laid.lasted, &text.mask),
@@ -231,9 +250,10 @@ impl Voice {
                 content: &content,
                 content_mask: &branches.content_mask,
                 context: branches.context.as_ref().map(|(mel, mask)| Context { mel, mask }),
-                times: &times,
             };
-            branches.sum(&self.decoder.velocity(&x.index_select(0, &branches.frame_of_row), &conditioning, &rates))
+            let tables = self.decoder.tables(&times, self.kind);
+            let rows = x.index_select(0, &branches.frame_of_row);
+            branches.sum(&self.decoder.velocity(&rows, &conditioning, &tables, &rates))
         };
         flow::sample(noise.shallow_clone(), steps, velocity)
     }

@@ -86,11 +86,13 @@ struct Vectors {
   Extent block() const { return {lanes, static_cast<uint32_t>(DEPTH), 1}; }
 };
 
-// [width] from what the blocks summed, or [parts, width].
+// [width] from what the blocks summed, or [parts, width]: gradients of weights, made aside.
 Tensor sum_blocks(const void* reduce, const Program& program, const Tensor& partial, at::IntArrayRef size) {
   auto sums = floats(partial, size);
-  launch(program, reduce, {shares(sums.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(sums),
-         narrow(partial.size(0)), narrow(sums.numel()));
+  Aside::lane().later({partial}, [=, &program] {
+    launch(program, reduce, {shares(sums.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(sums),
+           narrow(partial.size(0)), narrow(sums.numel()));
+  });
   return sums;
 }
 

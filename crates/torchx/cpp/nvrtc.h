@@ -190,10 +190,19 @@ inline std::vector<std::unique_ptr<Kernel>> compile(const char* source, const ch
   return kernels;
 }
 
+// The driver's calls take the context that is current in their thread, which the runtime makes so at its first call there; a
+// thread of a backward pass may begin with one of ours.
+inline void enter_context(c10::DeviceIndex device) {
+  thread_local c10::DeviceIndex entered = -1;
+  if (entered != device) C10_CUDA_CHECK(cudaSetDevice(device));
+  entered = device;
+}
+
 inline void launch(const Kernel& kernel, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
                    void** arguments) {
   constexpr uint32_t shared_bytes_without_asking = 48 * 1024;
   c10::cuda::CUDAGuard guard(kernel.module->device);
+  enter_context(kernel.module->device);
   if (shared_bytes > shared_bytes_without_asking) {
     auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     check(library().function_attribute(kernel.function, attribute, static_cast<int>(shared_bytes)), "shared memory");

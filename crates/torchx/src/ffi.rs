@@ -27,7 +27,9 @@ unsafe extern "C" {
     pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
     pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
     pub(crate) fn torchx_backward(
-        loss: *const RawTensor,
+        losses: *const *const RawTensor,
+        loss_count: usize,
+        weight: *const RawTensor,
         params: *const *const RawTensor,
         count: usize,
         keep_graph: bool,
@@ -240,6 +242,12 @@ unsafe extern "C" {
         params: *const *const RawTensor,
         copies: *const *const RawTensor,
         count: usize,
+    ) -> Message;
+    pub(crate) fn torchx_split(
+        table: *const RawTensor,
+        widths: *const i64,
+        count: usize,
+        outputs: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_aside(allowed: bool);
     pub(crate) fn torchx_join_aside() -> Message;

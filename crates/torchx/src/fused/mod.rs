@@ -19,8 +19,8 @@ use tch::{Device, Kind, Tensor};
 use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, make, make_all, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
-    torchx_gated_add, torchx_linear, torchx_rotary,
+    RawSpans, check, make, make_all, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
+    torchx_gated_add, torchx_linear, torchx_rotary, torchx_split,
 };
 pub use attention::attention;
 pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
@@ -84,6 +84,22 @@ pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<[Tensor; 2], E
     let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for two new ones.
     make_all(|outputs| unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), outputs) })
+}
+
+/// Parts of a table, side by side, for [`adaln`] and [`gated_add`]: on CUDA their gradients may be made aside (see
+/// [`crate::gradients::Aside`]), and only here are they waited for.
+///
+/// # Shapes
+/// - table: `[rows, sum of widths]`; outputs: `[rows, width]` each
+pub fn split(table: &Tensor, widths: &[i64]) -> Result<Vec<Tensor>, Error> {
+    if !table.device().is_cuda() {
+        return Ok(table.f_split_with_sizes(widths, 1)?);
+    }
+    let mut parts = vec![std::ptr::null_mut(); widths.len()];
+    // SAFETY: a live tensor, a list with its length, and room for as many new tensors.
+    check(unsafe { torchx_split(raw(table), widths.as_ptr(), widths.len(), parts.as_mut_ptr()) })?;
+    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
+    Ok(parts.into_iter().map(|part| unsafe { Tensor::from_ptr(part.cast()) }).collect())
 }
 
 /// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient on CUDA.
