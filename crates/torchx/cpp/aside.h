@@ -64,8 +64,8 @@ class Aside {
   }
 
  private:
-  // Pieces of work that may be behind the main stream: more hold more memory.
-  static constexpr size_t BEHIND = 4;
+  // Pieces of work that may be behind the main stream: more hold more memory, fewer make it wait (docs/kernels.md).
+  static constexpr size_t BEHIND = 12;
 
   struct Work {
     std::vector<Tensor> inputs;
