@@ -199,7 +199,7 @@ unsafe extern "C" {
         qkv: *const RawTensor,
         cos: *const RawTensor,
         sin: *const RawTensor,
-        borders: *const RawTensor,
+        spans: RawSpans,
         output: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_norm(

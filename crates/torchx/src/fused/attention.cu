@@ -1,5 +1,5 @@
-// Attention inside each segment of rows laid end to end, heads of 64 channels, bf16 (FlashAttention-2, Dao 2023). Blocks of
-// four warps take 64 rows of one segment and head each; tiles are as small as that because utterances are short: LibTorch's
+// Attention inside each utterance of rows laid end to end, heads of 64 channels, bf16 (FlashAttention-2, Dao 2023). Blocks of
+// four warps take 64 rows of one utterance and head each; tiles are as small as that because utterances are short: LibTorch's
 // kernels, of 128 by 128, compute twice as much of them as there is, and start a block for every empty tile of the longest.
 //
 // On Hopper the four warps make their products together, and the right sides stay in shared memory (wgmma.cuh).
@@ -16,22 +16,28 @@ constexpr float NEVER = 3.0e38f;  // a logarithm so large that its row gets no w
 
 typedef Element Tile[TILE_ROWS * DIM];
 
-// A part of one segment.
-struct Part {
-    int first;   // row of the segment's first
-    int length;  // rows of the segment
-    int row;     // of the part's first, in the segment
+// Where utterances lie; some may be of no rows. Gaps are between them.
+struct Utterances {
+    const int *starts, *lens;
+    int count;
 };
 
-// The tile of number `index` over all segments; false behind the last. By each warp for itself. The longest segments first
+// A part of one of them.
+struct Part {
+    int first;   // row of the utterance's first
+    int length;  // rows of the utterance
+    int row;     // of the part's first, in the utterance
+};
+
+// The tile of number `index` over all utterances; false behind the last. By each warp for itself. The longest first
 // was tried, so that no block begins with many tiles before it when the others are done: it took 5 % longer.
-__device__ bool find_part(const int* __restrict__ borders, int segments, int index, Part& part) {
+__device__ bool find_part(const Utterances& all, int index, Part& part) {
     const int lane = threadIdx.x % 32;
     int before = 0;
-    for (int base = 0; base < segments; base += 32) {
-        const int segment = base + lane;
-        const int first = segment < segments ? borders[segment] : 0;
-        const int length = segment < segments ? borders[segment + 1] - first : 0;
+    for (int base = 0; base < all.count; base += 32) {
+        const int utterance = base + lane;
+        const int first = utterance < all.count ? all.starts[utterance] : 0;
+        const int length = utterance < all.count ? all.lens[utterance] : 0;
         const int tiles = (length + TILE_ROWS - 1) / TILE_ROWS;
         int until = tiles;
 #pragma unroll
@@ -52,10 +58,29 @@ __device__ bool find_part(const int* __restrict__ borders, int segments, int ind
     return false;
 }
 
+// Writes zeros to a head's channels in rows of gaps: nobody looks at what attention makes of them, but they are to be numbers.
+// The block of an utterance's last tile takes the gap behind it, the first block also that in front; all, where there is
+// nothing else. `to`: the head's channels in the very first row.
+__device__ void clear_gaps(const Utterances& all, bool found, const Part& part, int rows, Element* __restrict__ to, int stride) {
+    auto clear_rows = [&](int from, int until) {
+        for (int at = from * 8 + (int)threadIdx.x; at < until * 8; at += TILE_THREADS)
+            *reinterpret_cast<uint4*>(to + (long long)(at / 8) * stride + at % 8 * VECTOR) = make_uint4(0, 0, 0, 0);
+    };
+    if (blockIdx.x == 0) clear_rows(0, found ? part.first : rows);
+    if (!found || part.row + TILE_ROWS < part.length) return;
+    const int end = part.first + part.length;
+    int next = rows;
+    for (int utterance = threadIdx.x % 32; utterance < all.count; utterance += 32)
+        if (all.lens[utterance] > 0 && all.starts[utterance] >= end) next = min(next, all.starts[utterance]);
+#pragma unroll
+    for (int other = 16; other > 0; other /= 2) next = min(next, __shfl_xor_sync(0xffffffffu, next, other));
+    clear_rows(end, next);
+}
+
 // Sixteen bytes of a tile. Neighbouring rows keep them in different banks.
 __device__ Element* cell(Tile& tile, int row, int eighth) { return tile + row * DIM + ((eighth ^ (row & 7)) * 8); }
 
-// Rows `from_row` on of a segment into shared memory. `rows`: its head's channels in its first row.
+// Rows `from_row` on of an utterance into shared memory. `rows`: its head's channels in its first row.
 __device__ void fetch(Tile& tile, const Element* __restrict__ rows, int stride, int from_row, int length) {
 #pragma unroll
     for (int i = 0; i < TILE_ROWS * 8 / TILE_THREADS; i++) {
@@ -175,17 +200,19 @@ __device__ float most_of_row(float value) {
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, 4) forward(
     const Element* __restrict__ q, const Element* __restrict__ k,  // [rows, heads, DIM]
     const Element* __restrict__ v,      // rows `v_stride` apart
-    const int* __restrict__ borders,    // [segments + 1]
+    Utterances utterances,
     Element* __restrict__ out,          // [rows, heads, DIM]
     float* __restrict__ logs,           // [heads, rows]: of the sums of weights, base 2
-    int rows, int heads, int v_stride, int segments, float scale)  // `scale`: of the scores, times log2(e)
+    int rows, int heads, int v_stride, float scale)  // `scale`: of the scores, times log2(e)
 {
     __shared__ __align__(1024) Tile own;
     __shared__ __align__(1024) Tile keys[2];
     __shared__ __align__(1024) Tile values[2];
     Part part;
-    if (!find_part(borders, segments, blockIdx.x, part)) return;
+    const bool found = find_part(utterances, blockIdx.x, part);
     const int head = blockIdx.y, stride = heads * DIM, lane = threadIdx.x % 32;
+    clear_gaps(utterances, found, part, rows, out + head * DIM, stride);
+    if (!found) return;
     const int row = part.row + (int)threadIdx.x / 32 * WARP_ROWS;  // of the warp's first
     const long long start = (long long)part.first * stride + head * DIM;
     const Element* own_values = v + (long long)part.first * v_stride + head * DIM;
@@ -312,7 +339,7 @@ __device__ void write_rows(const float (&sums)[8][4], Element* __restrict__ to, 
     }
 }
 
-// Pointers to what a block of the backward pass reads and writes, at its segment's first row and its head.
+// Pointers to what a block of the backward pass reads and writes, at its utterance's first row and its head.
 struct Sides {
     const Element *q, *k, *v, *grad;
     const float *logs, *dots, *cos, *sin;
@@ -330,7 +357,7 @@ struct Room {
     float logs[2][TILE_ROWS], dots[2][TILE_ROWS];
 };
 
-// A block that owns keys: gradients of 64 keys and values, over all queries of the segment.
+// A block that owns keys: gradients of 64 keys and values, over all queries of the utterance.
 __device__ void own_keys(const Sides& at, const Part& part, Room& room) {
     Tile(&queries)[2] = room.left;
     Tile(&grads)[2] = room.right;
@@ -400,7 +427,7 @@ __device__ void own_keys(const Sides& at, const Part& part, Room& room) {
     write_rows(by_value, at.to + 2 * at.stride, at.to_stride, nullptr, nullptr, row, length, 1.0f);
 }
 
-// A block that owns queries: gradients of 64 of them, over all keys of the segment.
+// A block that owns queries: gradients of 64 of them, over all keys of the utterance.
 __device__ void own_queries(const Sides& at, const Part& part, Room& room) {
     Tile(&keys)[2] = room.left;
     Tile(&values)[2] = room.right;
@@ -465,23 +492,31 @@ __device__ void own_queries(const Sides& at, const Part& part, Room& room) {
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, 3) backward(
     const Element* __restrict__ q, const Element* __restrict__ k, const Element* __restrict__ v,
     const Element* __restrict__ grad,   // [rows, heads, DIM], of the output
-    const int* __restrict__ borders, const float* __restrict__ logs, const float* __restrict__ dots,
+    Utterances utterances, const float* __restrict__ logs, const float* __restrict__ dots,
     const float* __restrict__ cos, const float* __restrict__ sin,  // [rows, DIM / 2]
     Element* __restrict__ grad_qkv,     // [rows, 3, heads, DIM]
-    int rows, int heads, int v_stride, int segments, float scale)
+    int rows, int heads, int v_stride, float scale)
 {
     extern __shared__ __align__(1024) unsigned char room_bytes[];
     Room& room = *reinterpret_cast<Room*>(room_bytes);
     Part part;
-    if (!find_part(borders, segments, blockIdx.x, part)) return;
+    const bool found = find_part(utterances, blockIdx.x, part);
     const int head = blockIdx.y, stride = heads * DIM;
+    Element* const to = grad_qkv + head * DIM;  // queries, then keys and values
+    if (blockIdx.z == 0) {
+        clear_gaps(utterances, found, part, rows, to + stride, 3 * stride);
+        clear_gaps(utterances, found, part, rows, to + 2 * stride, 3 * stride);
+    } else {
+        clear_gaps(utterances, found, part, rows, to, 3 * stride);
+    }
+    if (!found) return;
     const long long first = part.first, start = first * stride + head * DIM;
     Sides at;
     at.q = q + start, at.k = k + start, at.grad = grad + start;
     at.v = v + first * v_stride + head * DIM;
     at.logs = logs + (long long)head * rows + first, at.dots = dots + (long long)head * rows + first;
     at.cos = cos + first * (DIM / 2), at.sin = sin + first * (DIM / 2);
-    at.to = grad_qkv + first * 3 * stride + head * DIM;
+    at.to = to + first * 3 * stride;
     at.stride = stride, at.v_stride = v_stride, at.to_stride = 3 * stride, at.scale = scale;
     if (blockIdx.z == 0) {
         own_keys(at, part, room);

@@ -260,8 +260,12 @@ fn check_matrix(name: &str, x: &Tensor) -> Result<(), Error> {
 fn check_rows(name: &str, x: &Tensor, spans: &Spans) -> Result<(), Error> {
     check_matrix(name, x)?;
     check_like(&format!("{name}: owner"), &spans.owner, &x.size()[..1], Kind::Int, x.device())?;
-    check_like(&format!("{name}: starts"), &spans.starts, &[spans.utterances()], Kind::Int, x.device())?;
-    check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, x.device())
+    check_lists(name, spans, x.device())
+}
+
+fn check_lists(name: &str, spans: &Spans, device: Device) -> Result<(), Error> {
+    check_like(&format!("{name}: starts"), &spans.starts, &[spans.utterances()], Kind::Int, device)?;
+    check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, device)
 }
 
 fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans, parts: i64) -> Result<(), Error> {
