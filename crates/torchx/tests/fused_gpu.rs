@@ -6,7 +6,7 @@ mod cases;
 use cases::{Case, Way};
 use std::io::Write;
 use tch::{Device, Kind, Tensor};
-use torchx::fused::{self, Dropout, Weights, residual};
+use torchx::fused::{self, Dropout, LaidWeights, Taps, Weights, residual};
 use torchx::{Error, Graph, cuda};
 
 const GPU: Device = Device::Cuda(0);
@@ -254,6 +254,32 @@ fn a_captured_graph_gives_the_same_to_the_bit() {
             assert!(result.equal(expected), "{}", case.name);
         }
     });
+}
+
+/// More weights than one launch takes.
+#[test]
+#[ignore = "needs a GPU"]
+fn weights_laid_together_serve_as_those_laid_one_by_one() {
+    if !has_gpu("fused kernels") {
+        return;
+    }
+    let drawn = |size: &[i64]| Tensor::randn(size, (Kind::Float, GPU)) * 0.1;
+    let (batch, x) = (cases::batch(ROWS, GPU), drawn(&[ROWS, 64]).to_kind(Kind::BFloat16));
+    let [one, wide] = [drawn(&[64]), drawn(&[256])];
+    let layers: Vec<[Tensor; 2]> = (0..9).map(|_| [drawn(&[256, 64, 3]), drawn(&[64, 256, 3])]).collect();
+    let speak = || -> Vec<Tensor> {
+        let through = |[widen, narrow]: &[Tensor; 2]| {
+            let [norm, widen, narrow] = [(&one, &one), (widen, &wide), (narrow, &one)];
+            let [norm, widen, narrow] = [norm, widen, narrow].map(|(weight, bias)| Weights { weight, bias });
+            let nothing_dropped = Dropout::new(0.0, GPU).unwrap();
+            fused::feed_forward(&x, norm, widen, narrow, &nothing_dropped, &batch.spans).unwrap()
+        };
+        layers.iter().map(through).collect()
+    };
+    let alone = speak();
+    let weights = layers.iter().flat_map(|[widen, narrow]| [(widen, Taps::Within), (narrow, Taps::Apart)]);
+    let _laid = LaidWeights::new(weights, Kind::BFloat16).unwrap();
+    assert!(speak().iter().zip(&alone).all(|(together, alone)| together.equal(alone)));
 }
 
 #[test]

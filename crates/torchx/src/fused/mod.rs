@@ -19,11 +19,11 @@ use tch::{Device, Kind, Tensor};
 use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, check, make, make_all, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
+    RawSpans, make, make_all, make_list, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
     torchx_gated_add, torchx_linear, torchx_rotary, torchx_split,
 };
 pub use attention::attention;
-pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
+pub use convolution::{Dropout, LaidWeights, Taps, Weights, conv_norm, convolves, feed_forward, norm, residual};
 pub use infill::{Infill, infill};
 pub(crate) use planes::PlaneLayer;
 pub use planes::{conv_leaky, conv_leaky_matched, convolves_planes};
@@ -95,11 +95,8 @@ pub fn split(table: &Tensor, widths: &[i64]) -> Result<Vec<Tensor>, Error> {
     if !table.device().is_cuda() {
         return Ok(table.f_split_with_sizes(widths, 1)?);
     }
-    let mut parts = vec![std::ptr::null_mut(); widths.len()];
     // SAFETY: a live tensor, a list with its length, and room for as many new tensors.
-    check(unsafe { torchx_split(raw(table), widths.as_ptr(), widths.len(), parts.as_mut_ptr()) })?;
-    // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(parts.into_iter().map(|part| unsafe { Tensor::from_ptr(part.cast()) }).collect())
+    make_list(widths.len(), |parts| unsafe { torchx_split(raw(table), widths.as_ptr(), widths.len(), parts) })
 }
 
 /// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient on CUDA.
