@@ -146,8 +146,8 @@ impl Voice {
     }
 
     fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
-        let halved = half(&draw.frames);
-        let ready = self.modulation(draw, &halved);
+        let halved = early(batch, || half(&draw.frames)).ahead();
+        let ready = early(batch, || self.modulation(draw, &halved));
         let aligned = self.aligned(batch, train);
         let (rates, tables) = ready.join().expect(STREAMS);
         let guess = self.decoder.velocity(&draw.noisy, &draw.conditioning(&aligned.content), &tables, &rates);
@@ -156,7 +156,8 @@ impl Voice {
 
     /// Adds `weight` (0-d) times the losses' gradients to the parameters'. The losses come back without a graph.
     pub fn backward(&self, batch: &Batch, weight: &Tensor) -> Losses {
-        self.backward_at(batch, &Draw::new(batch, self.draws, self.context_share, self.condition_dropout), weight)
+        let draw = || Draw::new(batch, self.draws, self.context_share, self.condition_dropout);
+        self.backward_at(batch, &early(batch, draw).ahead(), weight)
     }
 
     fn backward_at(&self, batch: &Batch, draw: &Draw, weight: &Tensor) -> Losses {
@@ -165,8 +166,8 @@ impl Voice {
             gradients::backward_all(&losses.parts(), weight).expect(layers::FIXED);
             return losses.detach();
         }
-        let halved = half(&draw.frames);
-        let ready = self.modulation(draw, &halved);
+        let halved = early(batch, || half(&draw.frames)).ahead();
+        let ready = early(batch, || self.modulation(draw, &halved));
         let aligned = self.aligned(batch, true);
         let (rates, tables) = ready.join().expect(STREAMS);
         let loss = |guess: &Tensor| draw.loss(guess) * weight;
@@ -177,13 +178,8 @@ impl Voice {
         aligned.losses(flow / weight).detach()
     }
 
-    /// What the decoder needs and is known before the text is: small kernels, which run beside the encoder's.
-    fn modulation<'a>(&'a self, draw: &'a Draw, halved: &'a Packed) -> Beside<(Rates<'a>, Vec<Tensor>)> {
-        let made = || {
-            let rates = self.decoder.rates(&draw.frames, halved, self.kind);
-            (rates, self.decoder.tables(&draw.times, self.kind))
-        };
-        beside(draw.times.device(), "modulation", made).expect(STREAMS)
+    fn modulation<'a>(&'a self, draw: &'a Draw, halved: &'a Packed) -> (Rates<'a>, Vec<Tensor>) {
+        (self.decoder.rates(&draw.frames, halved, self.kind), self.decoder.tables(&draw.times, self.kind))
     }
 
     /// Content along the frames, and what is learned from text and alignment alone.
@@ -400,6 +396,12 @@ impl Voice {
     pub fn describe(&self, mel: &Tensor, frames: &Packed) -> Tensor {
         self.decoder.describe(mel, frames, self.kind)
     }
+}
+
+/// What the decoder needs and is known before the text is: small kernels, one after the other, which run beside the encoder's.
+/// The last of them is to be joined.
+fn early<T>(batch: &Batch, work: impl FnOnce() -> T) -> Beside<T> {
+    beside(batch.mel.device(), "before the decoder", work).expect(STREAMS)
 }
 
 /// A number whose gradient by `output` is `gradient`.
