@@ -171,7 +171,9 @@ fn laid(tensor: &Tensor) -> Tensor {
     let more = missing(tensor.size()[1]);
     let last = tensor.permute([0, 2, 3, 1]);
     let last = if more > 0 { last.constant_pad_nd([0, more]) } else { last.contiguous() };
-    last.permute([0, 3, 1, 2])
+    // Viewed anew, an axis of one place gets the stride that tells this layout from others: without it LibTorch takes a
+    // weight's gradient by the other layout, and copies input and gradient there and back.
+    last.view([-1]).view(last.size().as_slice()).permute([0, 3, 1, 2])
 }
 
 #[cfg(test)]
@@ -219,6 +221,17 @@ mod tests {
             let [made, distance] = conv.leaky_matched(&x, 0.1, &target);
             assert!(made.allclose(&plain, 1e-5, 1e-5, false), "kernel {kernel:?}");
             assert!(distance.allclose(&(plain - target).abs().mean(Kind::Float), 1e-5, 1e-5, false));
+        }
+    }
+
+    /// As LibTorch's own strides of that layout are; those of axes of one place are what it looks at.
+    #[test]
+    fn what_is_laid_says_so_in_its_strides() {
+        let rows_of_channels = drawn(&[4, 50, 16]).movedim_int(-1, 1);
+        for tensor in [drawn(&[4, 16, 50]), drawn(&[4, 1, 50]), rows_of_channels] {
+            let laid = laid(&tensor.unsqueeze(3));
+            let channels = laid.size()[1];
+            assert_eq!(laid.stride(), [50 * channels, 1, channels, channels]);
         }
     }
 
