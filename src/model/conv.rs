@@ -170,7 +170,7 @@ fn missing(channels: i64) -> i64 {
 fn laid(tensor: &Tensor) -> Tensor {
     let more = missing(tensor.size()[1]);
     let last = tensor.permute([0, 2, 3, 1]);
-    let last = if more > 0 { last.constant_pad_nd([0, more]) } else { last.contiguous() };
+    let last = if more > 0 { last.constant_pad_nd([0, more]) } else { last }.contiguous();
     // Viewed anew, an axis of one place gets the stride that tells this layout from others: without it LibTorch takes a
     // weight's gradient by the other layout, and copies input and gradient there and back.
     last.view([-1]).view(last.size().as_slice()).permute([0, 3, 1, 2])
