@@ -501,6 +501,44 @@ fn gradients_on_the_gpu_are_the_same_every_time() {
     }
 }
 
+/// As a training step makes them: in bf16, with copies of the weights that have gradients of their own.
+#[test]
+#[ignore = "needs a GPU"]
+fn gradients_made_aside_equal_those_that_are_not() {
+    torchx::cuda::load().unwrap();
+    let (store, voice) = like(&voice(13).0, GPU, Kind::BFloat16);
+    let batch = batch(&[(30, 200, 74), (25, 180, 75), (7, 60, 76)]).copy_to(GPU);
+    let [draw, other] = [0.7, 0.3].map(|share| Draw::new(&batch, 2, share, 0.3));
+    let named = torchx::named_parameters(&store);
+    let parameters: Vec<Tensor> = named.iter().map(|(_, parameter)| parameter.shallow_clone()).collect();
+    let copies = torchx::Copies::new(&parameters, Kind::BFloat16).unwrap();
+    let optimizer = parameters.iter().map(|parameter| (parameter.shallow_clone(), false));
+    let optimizer = torchx::AdamW::new(optimizer, Default::default()).unwrap();
+    let gradients = |draw: &Draw, is_aside: bool| -> Vec<(String, Tensor)> {
+        let lent = torchx::Copies::lend([&copies]);
+        let aside = is_aside.then(torchx::gradients::Aside::begin);
+        drop(voice.backward_at(&batch, draw, &weight(1.0).to_device(GPU)));
+        aside.map_or(Ok(()), torchx::gradients::Aside::join).unwrap();
+        drop(lent);
+        let here = |gradient: &Tensor| gradient.to_device(Device::Cpu).to_kind(Kind::Float);
+        let of = |((name, parameter), copy): (&(String, Tensor), &Tensor)| {
+            let made = [parameter.grad(), copy.grad()].into_iter().filter(Tensor::defined);
+            (
+                name.clone(),
+                made.map(|gradient| here(&gradient)).sum::<Tensor>() + parameter.zeros_like().to_device(Device::Cpu),
+            )
+        };
+        let all = named.iter().zip(copies.tensors()).map(of).collect();
+        copies.drop_grad().unwrap();
+        optimizer.drop_grad().unwrap();
+        all
+    };
+    let wanted = gradients(&draw, false);
+    // Other values in the memory that a gradient which comes too late would be read from.
+    gradients(&other, true);
+    agree(&gradients(&draw, true), &wanted, 1e-3, 2e-2);
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn what_is_drawn_on_the_gpu_equals_the_cpu() {

@@ -41,7 +41,9 @@ class Aside {
     begin();
   }
 
-  // The same for what is too small to be worth an event of its own: it goes ahead of the next piece of work.
+  // The same for what is too small to be worth an event of its own: it goes ahead of the next piece of work. What `work` writes
+  // it must hold by an alias, such as `detach` makes: a gradient that is held by itself is copied by LibTorch for the weight,
+  // at once, instead of being handed over.
   template <class Work>
   void later(std::vector<Tensor> inputs, Work work) {
     std::lock_guard guard(lock_);

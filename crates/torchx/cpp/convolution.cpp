@@ -90,9 +90,9 @@ struct Vectors {
 // [width] from what the blocks summed, or [parts, width]: gradients of weights, made aside.
 Tensor sum_blocks(const void* reduce, const Program& program, const Tensor& partial, at::IntArrayRef size) {
   auto sums = floats(partial, size);
-  Aside::lane().later({partial}, [=, &program] {
-    launch(program, reduce, {shares(sums.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(sums),
-           narrow(partial.size(0)), narrow(sums.numel()));
+  Aside::lane().later({partial}, [reduce, partial, made = sums.detach(), &program] {
+    launch(program, reduce, {shares(made.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(made),
+           narrow(partial.size(0)), narrow(made.numel()));
   });
   return sums;
 }

@@ -17,10 +17,10 @@ Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor&
                     const Tensor& like, int64_t tiles, int64_t parts) {
   auto utterances = starts.size(0), width = like.size(1);
   auto grad = at::empty({utterances + 1, parts * width}, like.options());
-  Aside::lane().later({partial, starts, lens}, [=, &program] {
+  Aside::lane().later({partial, starts, lens}, [=, made = grad.detach(), &program] {
     Extent grid = {shares(parts * width, 32), static_cast<uint32_t>(utterances + 1), 1};
     launch(program, program.reduce, grid, {32, 8, 1}, at_start(partial), at_start(starts), at_start(lens),
-           at_start(grad), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
+           at_start(made), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
   });
   return grad;
 }
