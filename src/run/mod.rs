@@ -18,13 +18,14 @@ use crate::ranks::Ranks;
 use anyhow::Result;
 use host::config::{Config, Data, Precision, Training};
 use host::dataset::TrainingData;
+use host::error::Interrupted;
 use host::loader::{self, BlockLayout, Budget, Lanes, Loader, Position, Share};
 use host::machine::{MIB, mib};
 use host::simulate::Hook;
 use host::telemetry::console;
 use indicatif::ProgressBar;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tch::{Device, Kind};
 
@@ -76,6 +77,11 @@ impl<'a> RunContext<'a> {
             observer: None,
             ranks: None,
         }
+    }
+
+    /// An error once somebody has asked to stop: for measurements, which save nothing.
+    pub fn go_on(&self) -> Result<(), Interrupted> {
+        if self.stop.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
 
     /// The part of the batches that this process takes.

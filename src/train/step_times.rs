@@ -43,12 +43,12 @@ impl StepTimes {
         self.pending.push_back((step, done));
     }
 
-    /// What follows `step` is not part of the next one's time.
+    /// What follows `step` is not part of the next one's time. May be said twice of one: a validation, and a checkpoint.
     pub fn interrupt(&mut self, step: u64) {
-        if self.pending.iter().any(|(number, _)| *number == step) {
-            self.breaks.push_back(step);
-        } else {
+        if self.pending.iter().all(|(number, _)| *number != step) {
             self.is_unbroken = false;
+        } else if self.breaks.back() != Some(&step) {
+            self.breaks.push_back(step);
         }
     }
 

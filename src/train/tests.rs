@@ -1,11 +1,11 @@
 //! Short runs on a small corpus: durations that are searched and frozen, and what held-out speech is made of.
 
 use super::align::SetAligner;
-use super::{RunStart, begin_voice, samples, vocoder};
+use super::{RunStart, StepTimes, begin_voice, samples, vocoder};
 use crate::checkpoint::RunState;
-use crate::feed::{Caps, Features, MelStats, Purpose, Roles};
+use crate::feed::{Caps, Event, Features, Interval, MelStats, Purpose, Roles};
 use crate::model::Voice;
-use crate::run::{RunContext, batch_on, start_feed};
+use crate::run::{Done, RunContext, batch_on, start_feed};
 use host::cache::durations::{self, Aligned};
 use host::config::{self, Config};
 use host::dataset::{KnownTokenizer, TrainingData, prepare};
@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
 
@@ -144,6 +144,74 @@ fn a_captured_step_with_frozen_durations_equals_the_eager_one() {
             assert!(error <= 5e-3 * eager.abs().max(1e-3), "step {step}: eager {eager}, captured {captured}");
         }
     }
+}
+
+#[test]
+fn what_runs_between_steps_is_not_their_time() {
+    let case = Case::new();
+    let (data, bar) = (case.prepare(config::Durations::Search), ProgressBar::hidden());
+    let mut times = StepTimes::of(&case.context(&data, &bar, Device::Cpu), 0);
+    let pause = Duration::from_millis(60);
+    for number in 1..=9 {
+        let now = || Event::now(Device::Cpu).unwrap();
+        let span = Interval { start: now(), end: now() };
+        times.add(number, Done { deliveries: Vec::new(), part_ends: Vec::new(), span, ran: None });
+        if number % 3 == 0 {
+            std::thread::sleep(pause);
+            // A validation and the checkpoint behind it.
+            times.interrupt(number);
+            times.interrupt(number);
+        }
+    }
+    let (summary, _) = times.close(9).unwrap();
+    assert_eq!(summary.step_ms.count, 6, "two steps follow another between breaks");
+    assert!(summary.step_ms.max < pause.as_secs_f64() * 1e3, "{:?}", summary.step_ms);
+}
+
+/// The step that trains by default, with narrow copies of the weights, and on a GPU with gradients made aside and all of it one
+/// graph, learns what the plainest one does: f32, operation by operation.
+fn both_steps_learn_alike(device: Device) {
+    let mut case = Case::new();
+    let model = &mut case.config.model;
+    // What the fused operations take: attention in bf16 has a kernel for heads of 64 channels.
+    (model.text_dim, model.decoder_dim) = (64, 128);
+    let data = case.prepare(config::Durations::Search);
+    let mut loss = |mixed: bool| -> f64 {
+        let training = &mut case.config.training;
+        (training.mixed_precision, training.enable_xla) = (mixed, mixed);
+        let bar = ProgressBar::hidden();
+        let context = case.context(&data, &bar, device);
+        let (mut step, state) = begin_voice(&context, &RunStart::Fresh).unwrap();
+        let mut feed = start_feed(&context, Position::default(), state.mel_stats, Purpose::Voice).unwrap();
+        let mut means = Vec::new();
+        for number in 1..=LEARNING_STEPS {
+            step.run(&mut feed, number, 1e-3).unwrap();
+            if number % LAST_STEPS == 0 {
+                step.request_reading(number).unwrap();
+                means = step.poll(true).unwrap().unwrap().means;
+            }
+        }
+        means[..3].iter().sum()
+    };
+    let (plain, mixed) = (loss(false), loss(true));
+    assert!((mixed - plain).abs() < 0.15 * plain, "after {LEARNING_STEPS} steps {plain} in f32, {mixed} in bf16");
+}
+
+const LEARNING_STEPS: u64 = 120;
+/// What is compared is the mean of the last ones.
+const LAST_STEPS: u64 = 20;
+
+#[test]
+fn a_step_in_bf16_learns_what_one_in_f32_does() {
+    tch::set_num_threads(1);
+    both_steps_learn_alike(Device::Cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_step_in_bf16_learns_what_an_eager_one_in_f32_does() {
+    torchx::cuda::load().unwrap();
+    both_steps_learn_alike(Device::Cuda(0));
 }
 
 /// A config with a value for every augmentation there is, or will be.

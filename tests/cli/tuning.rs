@@ -3,6 +3,8 @@
 use super::{Bench, stderr};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Output and exit code of a command that may find something.
@@ -114,6 +116,21 @@ fn tuned_settings_keep_what_was_given() {
     for line in ["epochs: 7  # as given", "steps: 9  # as given", "learning_rate: 0.003  # as given"] {
         assert!(text.contains(line), "{line}: {text}");
     }
+}
+
+/// One Ctrl-C is enough, long before a hundred thousand steps are measured.
+#[test]
+fn a_measurement_ends_when_asked_to() {
+    let bench = Bench::with_corpus();
+    let steps = ["profile", "--train-data", "corpus", "--device", "cpu", "--num-steps", "100000", "--picture", "p.svg"];
+    let mut child = bench.command(&steps).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.by_ref().map_while(Result::ok).any(|line| line.contains("note: ")), "nothing was said");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("interrupted; nothing was written")), "{rest:?}");
+    assert!(!bench.path("p.svg").exists());
 }
 
 /// On a GPU: what a tool measures is what the run would be.

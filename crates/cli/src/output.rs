@@ -3,7 +3,7 @@
 pub use host::telemetry::console::{be_quiet, complain, say};
 
 use host::cache::Error as CacheError;
-use host::error::Explained;
+use host::error::{Explained, Interrupted};
 use host::tools::report::FindingsReport;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -34,6 +34,6 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS; // the reader of our output has seen enough
     }
     complain(format!("error: {}", Explained::of(error.as_ref())));
-    let interrupted = matches!(error.downcast_ref(), Some(CacheError::Interrupted { .. }));
+    let interrupted = error.is::<Interrupted>() || matches!(error.downcast_ref(), Some(CacheError::Interrupted { .. }));
     ExitCode::from(if interrupted { INTERRUPTED } else { 2 })
 }

@@ -47,6 +47,18 @@ impl Error for Hint {
     }
 }
 
+/// Whoever started the program asked it to stop, and there is nothing to show yet.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted; nothing was written")
+    }
+}
+
+impl Error for Interrupted {}
+
 /// An error of a fact and what to do about it.
 pub fn hinted(fact: impl fmt::Display, hint: impl Into<Hint>) -> anyhow::Error {
     anyhow::Error::new(hint.into()).context(fact.to_string())

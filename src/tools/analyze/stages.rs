@@ -99,6 +99,7 @@ pub fn build(
 
 /// Tokens made of each text, and tokens taken out of the cache.
 pub fn texts(context: &RunContext, utterances: &Utterances, cache: &cache::Cache, seconds: f64) -> Result<TextTimes> {
+    context.go_on()?;
     let tokenizer: &Tokenizer = &context.data.tokenizer;
     let fallback = &context.config.data.language;
     let (mut cold_ms, mut cached_ms) = (Spread::default(), Spread::default());
@@ -123,6 +124,7 @@ pub fn texts(context: &RunContext, utterances: &Utterances, cache: &cache::Cache
 /// The loader alone: batches in host memory that nobody uses; and the workers that it then had. `workers`: 0 has whoever asks
 /// for a batch lay it.
 pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<(usize, DrainTimes)> {
+    context.go_on()?;
     let mut config = context.config.clone();
     (config.data.use_native_loading, config.data.num_workers) = (workers > 0, Some(workers.max(1)));
     let loader = start_loader(&RunContext { config: &config, ..*context }, Position::default())?;
@@ -147,6 +149,7 @@ pub fn load(context: &RunContext, workers: usize, seconds: f64) -> Result<(usize
 
 /// Features alone, of one batch that stays on the device: milliseconds.
 pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Spread> {
+    context.go_on()?;
     let (config, data) = (context.config, context.data);
     let layout = Arc::new(data.train.layout(&data.budget));
     let features = Features::new(config, layout.clone(), MelStats::identity(), Purpose::Voice, device)?;
@@ -174,6 +177,7 @@ pub fn features(context: &RunContext, device: Device, seconds: f64) -> Result<Sp
 
 /// The whole data path, into a slot that nobody reads.
 pub fn drain(context: &RunContext, seconds: f64) -> Result<DrainTimes> {
+    context.go_on()?;
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut take = || crate::catch(|| feed.next(&mut input)).map_err(anyhow::Error::from).flatten();
@@ -201,6 +205,7 @@ pub fn drain(context: &RunContext, seconds: f64) -> Result<DrainTimes> {
 
 /// The whole data path with a pause of `step_ms` after every batch: what a step of that length would wait for.
 pub fn waiting(context: &RunContext, step_ms: f64, seconds: f64) -> Result<StepWaits> {
+    context.go_on()?;
     let mut feed = start_feed(context, Position::default(), MelStats::identity(), Purpose::Voice)?;
     let mut input = None;
     let mut step = || -> Result<f64> {

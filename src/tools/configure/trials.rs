@@ -8,12 +8,11 @@ use crate::feed::Roles;
 use crate::run::RunContext;
 use crate::tools::analyze::{build, over};
 use crate::tools::peak_host_mib;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use host::config::{CacheContent, Config, GpuList};
 use host::corpus::Utterances;
 use host::loader::{Budget, GAP};
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tch::Device;
 
@@ -76,7 +75,7 @@ impl<'a> Trials<'a> {
     }
 
     fn size(&self, config: &Config, frames: usize) -> Result<Attempt> {
-        ensure!(!self.context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+        self.context.go_on()?;
         if let Some((before, wall_s, mib)) = self.last.get() {
             let times = frames as f64 / before as f64;
             if self.is_late(wall_s * times.max(1.0)) {
@@ -111,7 +110,7 @@ impl<'a> Trials<'a> {
 
     /// Runs other settings; nothing where they do not fit or there is no time.
     fn try_out(&self, context: &RunContext, config: &Config, like: &Trial) -> Result<Option<Trial>> {
-        ensure!(!context.stop.load(Ordering::Relaxed), "interrupted; nothing was written");
+        context.go_on()?;
         if self.is_late(like.wall_s) {
             return Ok(None);
         }

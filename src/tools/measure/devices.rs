@@ -25,7 +25,8 @@ impl KernelUse {
     /// `step_ms`: of a step that was not traced.
     pub fn of(traced: &Activity, step_ms: f64) -> Self {
         KernelUse {
-            busy: traced.kernel_ns as f64 / 1e6 / TRACED_STEPS as f64 / step_ms,
+            // More than all of it comes out where another program's share of the GPU changed in between.
+            busy: (traced.kernel_ns as f64 / 1e6 / TRACED_STEPS as f64 / step_ms).min(1.0),
             per_step: traced.kernels as f64 / TRACED_STEPS as f64,
             mean_us: traced.kernel_ns as f64 / 1e3 / (traced.kernels as f64).max(1.0),
         }

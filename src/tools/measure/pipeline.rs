@@ -90,6 +90,7 @@ impl<'a> Pipeline<'a> {
     }
 
     fn one(&mut self) -> Result<Done> {
+        self.context.go_on()?;
         self.number += 1;
         let rate = self.rate();
         let feed = self.feed.as_mut().context("the feed was stopped")?;
@@ -188,6 +189,7 @@ impl<'a> Pipeline<'a> {
     pub fn headspace(&mut self, steps: u64) -> Result<f64> {
         let start = Event::now(self.context.roles.model)?;
         for _ in 0..steps {
+            self.context.go_on()?;
             self.number += 1;
             self.step.repeat(self.number, self.rate())?;
             self.context.bar.inc(1);
