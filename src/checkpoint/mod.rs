@@ -6,7 +6,7 @@ pub mod voice;
 mod writer;
 
 pub use import::{BundledStart, WeightSource, bundled_start, load_matching_weights};
-pub use writer::{CheckpointParts, CheckpointWriter, archive_earlier_run};
+pub use writer::{CheckpointParts, CheckpointWriter, Saved, archive_earlier_run};
 
 use crate::feed::MelStats;
 use crate::model::Voice;

@@ -179,6 +179,12 @@ impl VoiceFile {
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
+        let written = Tensor::write_safetensors(&self.tensors(), path);
+        written.map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))
+    }
+
+    /// What its file holds.
+    pub(super) fn tensors(&self) -> Vec<(String, Tensor)> {
         let features = Tensor::from_slice(&self.features.numbers());
         let weights: Vec<f64> = self.references.iter().map(|reference| reference.weight).collect();
         let mut tensors = vec![(FEATURES.to_owned(), features), (WEIGHTS.to_owned(), Tensor::from_slice(&weights))];
@@ -186,8 +192,7 @@ impl VoiceFile {
             (name(index), reference.mel.to_kind(Kind::Half).to_device(Device::Cpu).contiguous())
         };
         tensors.extend(self.references.iter().enumerate().map(mel));
-        let written = Tensor::write_safetensors(&tensors, path);
-        written.map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))
+        tensors
     }
 
     /// Between two voices of equal frames: 0 is this one, 1 the other.

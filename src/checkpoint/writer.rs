@@ -1,5 +1,7 @@
-//! Writing checkpoints of a run: whole or not at all, the newest few and the best.
+//! Writing checkpoints of a run: whole or not at all, the newest few and the best; beside the steps that follow, which wait
+//! no longer than it takes to copy what is to be written.
 
+use super::voice::{self, VoiceFile};
 use super::{
     AVERAGE, BEST, CONFIG, LOGS, OPTIMIZER, RunState, STATE, TOKENIZER, WEIGHT_SUM, WEIGHTS, step_of, steps_in,
 };
@@ -10,8 +12,10 @@ use host::error::{WithHint, hinted};
 use host::text::Tokenizer;
 use safetensors::SafeTensorError;
 use std::fs::{self, File, TryLockError};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use tch::{TchError, Tensor};
+use std::thread::{self, JoinHandle};
+use tch::{Device, TchError, Tensor};
 use torchx::named_parameters;
 
 const LOCK: &str = ".lock";
@@ -27,16 +31,23 @@ pub struct CheckpointParts<'a> {
     pub state: &'a RunState,
     pub groups: &'a [ParameterGroup],
     pub scale: &'a LossScale,
-    /// Writes what a kind of run keeps besides its parameters, into a folder where those lie already.
-    pub extras: &'a dyn Fn(&Path) -> Result<()>,
+    /// Whom it speaks as where no other voice is asked for.
+    pub own_voice: Option<&'a VoiceFile>,
 }
 
 /// Writes checkpoints of one run and keeps the newest few.
 pub struct CheckpointWriter {
-    folder: PathBuf,
-    keep: usize,
+    folder: RunFolder,
+    /// The checkpoint that is being written.
+    writing: Option<(u64, JoinHandle<Result<PathBuf>>)>,
     /// Keeps other runs out of the folder as long as this one lasts.
     _lock: File,
+}
+
+/// A checkpoint that is whole.
+pub struct Saved {
+    pub step: u64,
+    pub folder: PathBuf,
 }
 
 impl CheckpointWriter {
@@ -59,42 +70,94 @@ impl CheckpointWriter {
                 fs::remove_dir_all(entry.path()).hint(ELSEWHERE).with_context(unusable)?;
             }
         }
-        Ok(CheckpointWriter { folder: folder.to_path_buf(), keep, _lock: lock })
+        Ok(CheckpointWriter { folder: RunFolder { path: folder.to_path_buf(), keep }, writing: None, _lock: lock })
     }
 
-    /// Writes a checkpoint and returns its folder.
-    pub fn save(&self, parts: &CheckpointParts) -> Result<PathBuf> {
-        let name = format!("step-{:08}", parts.state.step);
-        let (unfinished, place) = (self.folder.join(format!(".{name}")), self.folder.join(&name));
-        let written = write_parts(&unfinished, parts)
-            .and_then(|()| if place.exists() { Ok(fs::remove_dir_all(&place)?) } else { Ok(()) })
-            .and_then(|()| Ok(fs::rename(&unfinished, &place)?))
-            .and_then(|()| Ok(File::open(&self.folder)?.sync_all()?));
-        written.inspect_err(|_| drop(fs::remove_dir_all(&unfinished))).hint(GO_ON).with_context(|| {
-            let kept = steps_in(&self.folder).map_or(0, |steps| steps.len());
-            format!("{}: not saved; earlier checkpoints that are intact: {kept}", place.display())
-        })?;
-        self.prune()?;
-        Ok(place)
+    /// Begins to write a checkpoint of how things are, beside whatever changes them next. Returns the one before it, which
+    /// must be whole first.
+    pub fn begin(&mut self, parts: &CheckpointParts, is_best: bool) -> Result<Option<Saved>> {
+        let before = self.wait()?;
+        let (folder, snapshot) = (self.folder.clone(), crate::catch(|| Snapshot::of(parts))??);
+        let write = move || folder.write(&snapshot, is_best);
+        let thread =
+            thread::Builder::new().name("checkpoint".into()).spawn(write).context("no thread for a checkpoint")?;
+        self.writing = Some((parts.state.step, thread));
+        Ok(before)
+    }
+
+    /// The checkpoint that was begun, if it is whole by now.
+    pub fn written(&mut self) -> Result<Option<Saved>> {
+        match &self.writing {
+            Some((_, thread)) if thread.is_finished() => self.wait(),
+            _ => Ok(None),
+        }
+    }
+
+    /// The checkpoint that was begun, once it is whole.
+    pub fn wait(&mut self) -> Result<Option<Saved>> {
+        let Some((step, thread)) = self.writing.take() else { return Ok(None) };
+        let folder = thread.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(Some(Saved { step, folder }))
     }
 
     /// Step and folder of the checkpoint that `best` points at.
     pub fn best(&self) -> Option<(u64, PathBuf)> {
-        let name = fs::read_link(self.folder.join(BEST)).ok()?;
-        Some((step_of(name.to_str()?)?, self.folder.join(name)))
+        self.folder.best()
+    }
+}
+
+impl Drop for CheckpointWriter {
+    /// A run that ends with an error leaves the checkpoint whole that it had begun.
+    fn drop(&mut self) {
+        if let Some((_, thread)) = self.writing.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where checkpoints go, and how many stay there.
+#[derive(Clone)]
+struct RunFolder {
+    path: PathBuf,
+    keep: usize,
+}
+
+impl RunFolder {
+    /// Writes a checkpoint and returns its folder.
+    fn write(&self, snapshot: &Snapshot, is_best: bool) -> Result<PathBuf> {
+        let (unfinished, place) = (self.path.join(format!(".{}", snapshot.name)), self.path.join(&snapshot.name));
+        let written = snapshot
+            .write(&unfinished)
+            .and_then(|()| if place.exists() { Ok(fs::remove_dir_all(&place)?) } else { Ok(()) })
+            .and_then(|()| Ok(fs::rename(&unfinished, &place)?))
+            .and_then(|()| Ok(File::open(&self.path)?.sync_all()?));
+        written.inspect_err(|_| drop(fs::remove_dir_all(&unfinished))).hint(GO_ON).with_context(|| {
+            let kept = steps_in(&self.path).map_or(0, |steps| steps.len());
+            format!("{}: not saved; earlier checkpoints that are intact: {kept}", place.display())
+        })?;
+        self.prune()?;
+        if is_best {
+            self.mark_best(&snapshot.name)?;
+        }
+        Ok(place)
+    }
+
+    fn best(&self) -> Option<(u64, PathBuf)> {
+        let name = fs::read_link(self.path.join(BEST)).ok()?;
+        Some((step_of(name.to_str()?)?, self.path.join(name)))
     }
 
     /// Points `best` at a checkpoint; it is then kept whatever its age.
-    pub fn mark_best(&self, checkpoint: &Path) -> Result<()> {
-        let (fresh, link) = (self.folder.join(".step-best"), self.folder.join(BEST));
+    fn mark_best(&self, name: &str) -> Result<()> {
+        let (fresh, link) = (self.path.join(".step-best"), self.path.join(BEST));
         let _ = fs::remove_file(&fresh);
-        std::os::unix::fs::symlink(checkpoint.file_name().expect("a checkpoint has a name"), &fresh)?;
+        std::os::unix::fs::symlink(name, &fresh)?;
         Ok(fs::rename(&fresh, &link)?)
     }
 
     fn prune(&self) -> Result<()> {
         let best = self.best().map(|(step, _)| step);
-        let steps = steps_in(&self.folder)?;
+        let steps = steps_in(&self.path)?;
         let excess = steps.len().saturating_sub(self.keep);
         let old = steps.into_iter().take(excess).filter(|(step, _)| Some(*step) != best);
         for (_, path) in old {
@@ -123,49 +186,168 @@ pub fn archive_earlier_run(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(aside))
 }
 
-fn write_parts(folder: &Path, parts: &CheckpointParts) -> Result<()> {
-    let CheckpointParts { config, tokenizer, state, groups, scale, extras } = parts;
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    fs::create_dir(folder)?;
-    for (index, group) in groups.iter().enumerate() {
-        let scale = if index == 0 { scale.saved() } else { Vec::new() };
-        write_group(folder, group, scale, state.step)?;
-    }
-    extras(folder)?;
-    fs::write(folder.join(CONFIG), config.to_yaml())?;
-    fs::write(folder.join(TOKENIZER), serde_json::to_string(tokenizer)?)?;
-    fs::write(folder.join(STATE), serde_json::to_string_pretty(state)?)?;
-    for entry in fs::read_dir(folder)? {
-        File::open(entry?.path())?.sync_all()?;
-    }
-    Ok(File::open(folder)?.sync_all()?)
+/// A checkpoint as things were at one moment, in host memory.
+struct Snapshot {
+    name: String,
+    /// Tensors of each file.
+    tensors: Vec<(String, Vec<(String, Tensor)>)>,
+    texts: [(&'static str, String); 3],
 }
 
-fn write_group(folder: &Path, group: &ParameterGroup, scale: Vec<(String, &Tensor)>, updates: u64) -> Result<()> {
-    let file = |what: &str| folder.join(format!("{}.{what}", group.name));
+impl Snapshot {
+    fn of(parts: &CheckpointParts) -> Result<Self> {
+        let CheckpointParts { config, tokenizer, state, groups, scale, own_voice } = parts;
+        let mut tensors = Vec::new();
+        for (index, group) in groups.iter().enumerate() {
+            let scale = if index == 0 { scale.saved() } else { Vec::new() };
+            tensors.extend(files_of(group, scale, state.step));
+        }
+        tensors.extend(own_voice.map(|own| (voice::FILE.to_owned(), own.tensors())));
+        let texts = [
+            (CONFIG, config.to_yaml()),
+            (TOKENIZER, serde_json::to_string(tokenizer)?),
+            (STATE, serde_json::to_string_pretty(state)?),
+        ];
+        Ok(Snapshot { name: format!("step-{:08}", state.step), tensors, texts })
+    }
+
+    fn write(&self, folder: &Path) -> Result<()> {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir(folder)?;
+        for (file, tensors) in &self.tensors {
+            write_tensors(tensors, &folder.join(file))?;
+        }
+        for (file, text) in &self.texts {
+            fs::write(folder.join(file), text)?;
+        }
+        for entry in fs::read_dir(folder)? {
+            File::open(entry?.path())?.sync_all()?;
+        }
+        Ok(File::open(folder)?.sync_all()?)
+    }
+}
+
+/// Names and tensors of a group's files.
+fn files_of(
+    group: &ParameterGroup,
+    scale: Vec<(String, &Tensor)>,
+    updates: u64,
+) -> Vec<(String, Vec<(String, Tensor)>)> {
+    let file = |what: &str| format!("{}.{what}", group.name);
     let parameters = named_parameters(&group.store);
-    let weights: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    write_tensors(&weights, &file(WEIGHTS))?;
-    let mut moments = vec![("steps".to_owned(), group.optimizer.steps())];
-    moments.extend(scale);
+    let mut moments = vec![("steps".to_owned(), held(group.optimizer.steps()))];
+    moments.extend(scale.into_iter().map(|(name, tensor)| (name, held(tensor))));
     for ((name, _), kept) in parameters.iter().zip(group.optimizer.moments()) {
-        moments.push((format!("{name}.exp_avg"), &kept.exp_avg));
-        moments.push((format!("{name}.exp_avg_sq"), &kept.exp_avg_sq));
+        moments.push((format!("{name}.exp_avg"), held(&kept.exp_avg)));
+        moments.push((format!("{name}.exp_avg_sq"), held(&kept.exp_avg_sq)));
     }
-    write_tensors(&moments, &file(OPTIMIZER))?;
-    let Some(sum) = group.weight_sum(updates) else { return Ok(()) };
-    let sum = Tensor::from(sum);
-    let mut averages = group.averages();
-    averages.push((WEIGHT_SUM.to_owned(), &sum));
-    write_tensors(&averages, &file(AVERAGE))
+    let average = group.weight_sum(updates).map(|sum| {
+        let averages = group.averages().into_iter().map(|(name, tensor)| (name, held(tensor)));
+        (file(AVERAGE), averages.chain([(WEIGHT_SUM.to_owned(), Tensor::from(sum))]).collect())
+    });
+    let weights = parameters.into_iter().map(|(name, tensor)| (name, held(&tensor))).collect();
+    [(file(WEIGHTS), weights), (file(OPTIMIZER), moments)].into_iter().chain(average).collect()
 }
 
-fn write_tensors<S: AsRef<str>>(tensors: &[(S, &Tensor)], path: &Path) -> Result<()> {
+/// As it is now, whatever becomes of it.
+fn held(tensor: &Tensor) -> Tensor {
+    let tensor = tensor.detach();
+    if tensor.device() == Device::Cpu { tensor.copy() } else { tensor.to_device(Device::Cpu) }
+}
+
+fn write_tensors(tensors: &[(String, Tensor)], path: &Path) -> Result<()> {
     let written = Tensor::write_safetensors(tensors, path).map_err(|error| match error {
         TchError::SafeTensorError { err: SafeTensorError::IoError(error), .. } => anyhow::Error::new(error),
         other => other.into(),
     });
     written.with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Checkpoint;
+    use super::*;
+    use crate::feed::MelStats;
+    use tch::Kind;
+    use tch::nn::{Init, VarStore};
+
+    /// A run of one weight, which is 1 at first.
+    struct Case {
+        dir: tempfile::TempDir,
+        config: Config,
+        tokenizer: Tokenizer,
+        groups: [ParameterGroup; 1],
+        weight: Tensor,
+        scale: LossScale,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let (config, store) = (Config::default(), VarStore::new(Device::Cpu));
+            let weight = store.root().var("weight", &[3], Init::Const(1.0));
+            Case {
+                dir: tempfile::tempdir().unwrap(),
+                tokenizer: Tokenizer::fit([("ab", "en")].into_iter()),
+                groups: [ParameterGroup::new("model", store, &config.training, false).unwrap()],
+                weight,
+                scale: LossScale::new(Kind::Float, Device::Cpu),
+                config,
+            }
+        }
+
+        fn begin(&self, writer: &mut CheckpointWriter, step: u64, is_best: bool) -> Result<Option<Saved>> {
+            let state = RunState { step, ..RunState::new(MelStats::identity()) };
+            let Case { config, tokenizer, groups, scale, .. } = self;
+            writer.begin(&CheckpointParts { config, tokenizer, state: &state, groups, scale, own_voice: None }, is_best)
+        }
+
+        fn weight_of(&self, folder: &Path) -> f64 {
+            let store = VarStore::new(Device::Cpu);
+            let weight = store.root().var("weight", &[3], Init::Const(0.0));
+            Checkpoint::open(folder).unwrap().load_weights("model", &store).unwrap();
+            weight.mean(Kind::Float).double_value(&[])
+        }
+    }
+
+    #[test]
+    fn what_follows_changes_nothing_that_was_saved() {
+        let mut case = Case::new();
+        let mut writer = CheckpointWriter::new(case.dir.path(), 2).unwrap();
+        let mut saved = Vec::new();
+        for step in 1..=4 {
+            saved.extend(case.begin(&mut writer, step, step == 1).unwrap());
+            let _ = tch::no_grad(|| case.weight.g_add_scalar_(1.0));
+        }
+        saved.extend(writer.wait().unwrap());
+        assert!(writer.written().unwrap().is_none());
+        assert_eq!(saved.iter().map(|saved| saved.step).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        // The best, and the newest two.
+        assert_eq!(steps_in(case.dir.path()).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(writer.best().unwrap().0, 1);
+        for Saved { step, folder } in saved.iter().filter(|saved| saved.step != 2) {
+            assert_eq!(case.weight_of(folder), *step as f64);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_was_begun_is_whole_once_its_writer_is_gone() {
+        let case = Case::new();
+        let mut writer = CheckpointWriter::new(case.dir.path(), 2).unwrap();
+        case.begin(&mut writer, 7, true).unwrap();
+        drop(writer);
+        assert_eq!(case.weight_of(&case.dir.path().join(BEST)), 1.0);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_an_error_of_the_next_call() {
+        let case = Case::new();
+        let mut writer = CheckpointWriter::new(case.dir.path(), 2).unwrap();
+        // A file stands where the folder should.
+        fs::write(case.dir.path().join(".step-00000001"), "").unwrap();
+        case.begin(&mut writer, 1, false).unwrap();
+        let error = case.begin(&mut writer, 2, false).err().unwrap();
+        assert!(error.to_string().contains("step-00000001: not saved"), "{error}");
+    }
 }

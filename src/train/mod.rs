@@ -25,7 +25,8 @@ pub use step_times::StepTimes;
 pub use vocoder::{configure as configure_vocoder, train_vocoder};
 pub use voice::{begin as begin_voice, train};
 
-use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunKind, RunState, WeightSource};
+use crate::checkpoint::voice::VoiceFile;
+use crate::checkpoint::{Checkpoint, CheckpointParts, CheckpointWriter, LOGS, RunKind, RunState, Saved, WeightSource};
 use crate::feed::{self, Feed, Purpose, Role};
 use crate::run::{RunContext, activations, note, ring_slots, start_feed};
 use anyhow::{Context, Result};
@@ -41,7 +42,7 @@ use schedule::learning_rate;
 use serde::Serialize;
 use std::cell::Cell;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tune::Tuner;
@@ -183,15 +184,13 @@ struct HeldOutLoss {
 type Validate<'a, L> =
     Box<dyn FnMut(&Step<L>, Option<&mut MetricsWriter>, u64) -> Result<(HeldOutLoss, Result<()>)> + 'a>;
 
-/// Writes what a kind of run keeps besides its parameters, after so many updates.
-type Extras<'a, L> = &'a dyn Fn(&Step<L>, u64, &Path) -> Result<()>;
-
 /// What differs between kinds of runs.
 struct RunSpec<'a, L> {
     step: Step<L>,
     state: RunState,
     purpose: Purpose,
-    extras: Extras<'a, L>,
+    /// What its checkpoints speak as.
+    own_voice: Option<&'a VoiceFile>,
     validate: Option<Validate<'a, L>>,
 }
 
@@ -214,12 +213,12 @@ fn run<L: Learner>(
 /// Trains until the steps or epochs are over, held-out speech gets no better, or `stop` is set; then saves and returns.
 fn run_to_end<L: Learner>(
     context: &RunContext,
-    output: OutputFolder,
+    mut output: OutputFolder,
     resumed: Option<&Checkpoint>,
     spec: RunSpec<L>,
     reached: &Cell<u64>,
 ) -> Result<RunOutcome> {
-    let RunSpec { mut step, mut state, purpose, extras, mut validate } = spec;
+    let RunSpec { mut step, mut state, purpose, own_voice, mut validate } = spec;
     let RunContext { config, data, bar, .. } = context;
     let training = &config.training;
     let interval = training.validation_interval();
@@ -243,6 +242,11 @@ fn run_to_end<L: Learner>(
     let mut tuner = Tuner::new(config);
     bar.set_length(expected);
     bar.set_position(state.step);
+    let tell = |saved: Option<Saved>, log: &mut Log, outcome: &mut RunOutcome| {
+        let Some(Saved { step, folder }) = saved else { return };
+        log.saved(step, &folder);
+        outcome.checkpoint = folder;
+    };
     let mut outcome = RunOutcome {
         step: state.step,
         checkpoint: resumed.map(|checkpoint| checkpoint.folder().to_path_buf()).unwrap_or_default(),
@@ -303,23 +307,22 @@ fn run_to_end<L: Learner>(
             if planned {
                 step.ensure_equal(state.step)?; // what one rank alone was asked for, the others do not know of
             }
-            let extras = |folder: &Path| extras(&step, state.step, folder);
             let parts = CheckpointParts {
                 config,
                 tokenizer: &data.tokenizer,
                 state: &state,
                 groups: &step.groups,
                 scale: &step.scale,
-                extras: &extras,
+                own_voice,
             };
-            if let Some(writer) = &output.writer {
-                outcome.checkpoint = writer.save(&parts)?;
-                log.saved(state.step, &outcome.checkpoint);
-                if best {
-                    writer.mark_best(&outcome.checkpoint)?;
-                }
+            if let Some(writer) = &mut output.writer {
+                tell(writer.begin(&parts, best)?, &mut log, &mut outcome);
             }
             log.interrupt(state.step);
+        }
+        if let Some(writer) = &mut output.writer {
+            let is_over = logged.is_err() || outcome.interrupted || end(training, &state).is_some();
+            tell(if is_over { writer.wait()? } else { writer.written()? }, &mut log, &mut outcome);
         }
         logged
             .hint("free some space, then go on with --resume")

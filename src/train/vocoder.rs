@@ -15,7 +15,6 @@ use crate::vocoder::AdversarialStep;
 use anyhow::Result;
 use host::config::{Config, Durations, Training};
 use host::loader::Dataset;
-use std::path::Path;
 use std::sync::Arc;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -119,8 +118,7 @@ pub fn train_vocoder(
             step.groups[0].with_average(number, || validation.run(&step.learner, metrics, number, ranks))
         })
     });
-    let nothing_else = |_: &Step<VocoderLearner>, _: u64, _: &Path| Ok(());
-    run(context, output, start.resumed(), RunSpec { step, state, purpose, extras: &nothing_else, validate })
+    run(context, output, start.resumed(), RunSpec { step, state, purpose, own_voice: None, validate })
 }
 
 fn begin(

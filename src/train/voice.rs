@@ -3,14 +3,13 @@
 use super::samples::Validation;
 use super::step::{Learner, Step};
 use super::{OutputFolder, RunOutcome, RunSpec, RunStart, note, run};
-use crate::checkpoint::voice::{self, VoiceFile};
+use crate::checkpoint::voice::VoiceFile;
 use crate::checkpoint::{RunState, load_matching_weights};
 use crate::feed::{Batch, Features, Purpose};
 use crate::model::{Losses, Voice};
 use crate::optimizer::ParameterGroup;
 use crate::run::{RunContext, activation_kind, batch_on, mel_stats};
 use anyhow::{Context, Result};
-use std::path::Path;
 use std::sync::Arc;
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
@@ -49,11 +48,7 @@ pub fn train(context: &RunContext, output: OutputFolder, start: RunStart) -> Res
         })
     });
     let own = context.config.model.clones().then(|| representative(context, &state)).transpose()?;
-    let own_voice = |_: &Step<Voice>, _: u64, folder: &Path| match &own {
-        Some(own) => own.write(&folder.join(voice::FILE)),
-        None => Ok(()),
-    };
-    let spec = RunSpec { step, state, purpose: Purpose::Voice, extras: &own_voice, validate };
+    let spec = RunSpec { step, state, purpose: Purpose::Voice, own_voice: own.as_ref(), validate };
     run(context, output, start.resumed(), spec)
 }
 
