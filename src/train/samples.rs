@@ -252,7 +252,7 @@ impl Samples {
             self.vocoder = Some(match (open(bundled.as_deref()), &bundled) {
                 // A run does not end because what it would be listened to with is damaged.
                 (Err(error), Some(_)) => {
-                    console::complain(format!("warning: samples are spoken by Griffin-Lim: {error:#}"));
+                    console::complain(format!("warning: samples are spoken by Griffin-Lim: {error}"));
                     open(None)?
                 }
                 (opened, _) => opened?,
