@@ -146,7 +146,17 @@ thread_local! {
     static LANES: RefCell<HashMap<(Device, &'static str), Vec<Stream>>> = RefCell::default();
     /// Whether work that could go side by side is done one after the other for now.
     static IN_ORDER: Cell<bool> = const { Cell::new(false) };
+    /// What [`settled`] has done so far.
     static SETTLED: RefCell<HashSet<(Device, &'static str, Vec<i64>)>> = RefCell::default();
+}
+
+/// Whether it was so before, which it is again once this is gone: work may panic.
+struct InOrder(bool);
+
+impl Drop for InOrder {
+    fn drop(&mut self) {
+        IN_ORDER.set(self.0);
+    }
 }
 
 /// Does work in which LibTorch transforms (Fourier): the first time for a name and a shape on the default stream, one thing
@@ -163,11 +173,8 @@ pub fn settled<T>(device: Device, name: &'static str, shape: &[i64], work: impl 
     queued.record(&Stream::current(device)?)?;
     default.wait(&queued)?;
     let made = {
-        let _guard = default.guard()?;
-        let before = IN_ORDER.replace(true);
-        let made = work();
-        IN_ORDER.set(before);
-        made
+        let (_guard, _in_order) = (default.guard()?, InOrder(IN_ORDER.replace(true)));
+        work()
     };
     default.synchronize()?;
     Ok(made)
