@@ -128,6 +128,9 @@ impl Feed {
         let queue = Arc::new(Queue::new(queue));
         let shared = queue.clone();
         let work = move || {
+            if !device.is_cuda() {
+                torchx::compute_alone(); // the cores are the step's
+            }
             let _ = catch_unwind(AssertUnwindSafe(|| produce(producer, &shared)));
             shared.change(|slots| slots.ended = true);
         };

@@ -33,6 +33,7 @@ pub use adamw::AdamW;
 pub use attention::varlen_attention;
 pub use clip::clip_grad_norm;
 pub use cpu::int8::{Int8Weight, Then, has_int8};
+pub use cpu::parallel::compute_alone;
 pub use determinism::{is_deterministic, require_deterministic, require_full_f32};
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};

@@ -7,7 +7,7 @@
 //! not depend on it.
 
 pub(crate) mod int8;
-mod parallel;
+pub(crate) mod parallel;
 pub(crate) mod rows;
 
 use tch::{Device, Kind, Tensor};

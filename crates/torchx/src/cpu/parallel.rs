@@ -19,6 +19,24 @@ fn team() -> Option<Team> {
     })
 }
 
+/// From now on what this thread computes it computes alone, so that it has no team of its own. OpenMP counts the threads of all
+/// teams, and where they are more than the cores nobody who waits spins any more: then every small operation of another
+/// thread's puts its team to sleep and wakes it again.
+pub fn compute_alone() {
+    tch::get_num_threads(); // LibTorch sets the number at a thread's first question for it, and not again
+    // SAFETY: a lookup by name among the libraries that are loaded.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"omp_set_num_threads".as_ptr()) };
+    if !found.is_null() {
+        // SAFETY: the name belongs to a function of this type, of OpenMP's interface; it sets a number of this thread.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(i32)>(found)(1) };
+    }
+}
+
+/// Threads that this one may use, itself among them.
+pub(super) fn threads() -> usize {
+    tch::get_num_threads().max(1) as usize
+}
+
 struct Job<F> {
     next: AtomicUsize,
     parts: usize,
@@ -40,7 +58,7 @@ pub(super) fn each_part<F: Fn(usize) + Sync>(parts: usize, work: F) {
         }
     }
     let job_ptr = std::ptr::from_ref(&job).cast_mut().cast();
-    let threads = parts.min(tch::get_num_threads().max(1) as usize);
+    let threads = parts.min(threads());
     match team() {
         // SAFETY: a function that takes this pointer, which outlives the call.
         Some(team) if threads > 1 => unsafe { team(take::<F>, job_ptr, threads as u32, 0) },
