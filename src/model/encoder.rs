@@ -130,12 +130,8 @@ impl Block {
         let mixed = self.attention.forward(&normal, rotary, track);
         let x = fused::residual(&x, &mixed, dropout).expect(FIXED);
         let Block { feed_forward_norm: norm, widen, narrow, .. } = self;
-        if fused::convolves(&x) {
-            let (norm, widen, narrow) = (norm.weights(), widen.weights(), narrow.weights());
-            return fused::feed_forward(&x, norm, widen, narrow, dropout, &track.spans).expect(FIXED);
-        }
-        let wide = widen.forward(&norm.forward(&x), track).relu();
-        fused::residual(&x, &narrow.forward(&wide, track), dropout).expect(FIXED)
+        let (norm, widen, narrow) = (norm.weights(), widen.weights(), narrow.weights());
+        fused::feed_forward(&x, norm, widen, narrow, dropout, &track.spans).expect(FIXED)
     }
 
     fn graph(&self, x: &Value, rotary: &GraphRotary, g: &mut GraphWriter) -> Value {
@@ -198,11 +194,7 @@ fn dropout(share: f64, like: &Tensor, train: bool) -> Dropout {
 
 /// `dropout(norm(relu(conv(x))))`, `add`ed to `x` or alone.
 fn conv_norm(x: &Tensor, conv: &Conv, norm: &LayerNorm, add: bool, dropout: &Dropout, track: &Track) -> Tensor {
-    if fused::convolves(x) {
-        return fused::conv_norm(x, conv.weights(), norm.weights(), add, dropout, &track.spans).expect(FIXED);
-    }
-    let local = norm.forward(&conv.forward(x, track).relu());
-    if add { fused::residual(x, &local, dropout).expect(FIXED) } else { dropout.apply(&local).expect(FIXED) }
+    fused::conv_norm(x, conv.weights(), norm.weights(), add, dropout, &track.spans).expect(FIXED)
 }
 
 /// Half the deviance of Poisson counts, in nats for each frame: lowest where `exp(predicted)` is the *expected*

@@ -131,19 +131,14 @@ fn with_bias(product: Value, bias: Option<&Tensor>, g: &mut GraphWriter) -> Valu
     }
 }
 
-/// One-dimensional convolution of odd kernel, as LibTorch has it: for a CPU, and widths that our kernels do not take. Gaps
-/// are zeroed first, so an utterance sees silence beside it, never its neighbour: the gap is wider than half the kernel.
+/// One-dimensional convolution of odd kernel. An utterance sees silence beside it, never its neighbour: the gap is wider
+/// than half the kernel.
 pub struct Conv(conv::Conv);
 
 impl Conv {
     pub fn new(path: Path, from: i64, to: i64, kernel: i64) -> Self {
         check_reach(kernel);
         Conv(conv::Conv::full_precision(path, from, to, kernel))
-    }
-
-    pub fn forward(&self, x: &Tensor, track: &Track) -> Tensor {
-        let x = (x * &track.mask).transpose(0, 1).unsqueeze(0);
-        self.0.forward(&x).squeeze_dim(0).transpose(0, 1)
     }
 
     pub fn weights(&self) -> fused::Weights<'_> {

@@ -5,6 +5,7 @@ use std::marker::{PhantomData, PhantomPinned};
 
 use tch::Tensor;
 
+use crate::cpu::product::Multiply;
 use crate::error::Error;
 use crate::fused::{PlaneLayer, Program};
 
@@ -176,6 +177,20 @@ unsafe extern "C" {
         target: *const RawTensor,
         slope: f64,
         outputs: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_convolution_here(
+        multiply: Multiply,
+        x: *const RawTensor,
+        weight: *const RawTensor,
+        bias: *const RawTensor,
+        output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_linear_here(
+        multiply: Multiply,
+        x: *const RawTensor,
+        weight: *const RawTensor,
+        bias: *const RawTensor,
+        output: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_linear(
         program: *const Program,

@@ -8,6 +8,7 @@
 
 pub(crate) mod int8;
 pub(crate) mod parallel;
+pub(crate) mod product;
 pub(crate) mod rows;
 
 use tch::{Device, Kind, Tensor};

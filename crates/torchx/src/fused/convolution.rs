@@ -44,7 +44,7 @@ impl Dropout {
     }
 
     /// By LibTorch's own operation, on a device of any kind.
-    pub fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
+    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
         Ok(x.f_dropout(self.share, true)?)
     }
 
@@ -149,7 +149,7 @@ pub fn conv_norm(
 }
 
 /// Whether there are kernels for convolutions and norms of these rows.
-pub fn convolves(x: &Tensor) -> bool {
+fn convolves(x: &Tensor) -> bool {
     has_kernel(x) && x.size()[1] <= Source::WIDEST_NORM
 }
 

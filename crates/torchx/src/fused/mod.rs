@@ -23,7 +23,7 @@ use crate::ffi::{
     torchx_gated_add, torchx_linear, torchx_rotary,
 };
 pub use attention::attention;
-pub use convolution::{Dropout, Weights, conv_norm, convolves, feed_forward, norm, residual};
+pub use convolution::{Dropout, Weights, conv_norm, feed_forward, norm, residual};
 pub use infill::{Infill, infill};
 pub(crate) use planes::PlaneLayer;
 pub use planes::{conv_leaky, conv_leaky_matched, convolves_planes};
@@ -163,7 +163,10 @@ pub fn rotary(qkv: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<[Tensor; 3], E
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let to = weight.size()[0];
     if x.dim() != 2 || !has_kernel(x) || to % 8 != 0 {
-        return plain::linear(x, weight, bias);
+        return match cpu::product::linear(x, weight, bias)? {
+            Some(made) => Ok(made),
+            None => plain::linear(x, weight, bias),
+        };
     }
     check_like("linear: weight", weight, &[to, x.size()[1]], x.kind(), x.device())?;
     if let Some(bias) = bias {

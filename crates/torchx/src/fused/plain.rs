@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::{Dropout, Infill, Laid, Spans, Weights};
+use crate::cpu;
 use crate::error::Error;
 use crate::narrow::narrowed;
 
@@ -71,8 +72,11 @@ fn convolution(x: &Tensor, weights: Weights, spans: &Spans) -> Result<Tensor, Er
     let half = weights.weight.size()[2] / 2;
     let mask = mask(spans, x.kind())?;
     let [weight, bias] = [weights.weight, weights.bias].map(|param| narrowed(param, x.kind()));
-    let columns = x.f_mul(&mask)?.f_transpose(0, 1)?.f_unsqueeze(0)?;
-    let made = columns.f_conv1d(&weight, Some(&bias), [1], [half], [1], 1)?;
+    let rows = x.f_mul(&mask)?;
+    if let Some(made) = cpu::product::convolution(&rows, &weight, &bias)? {
+        return Ok(made);
+    }
+    let made = rows.f_transpose(0, 1)?.f_unsqueeze(0)?.f_conv1d(&weight, Some(&bias), [1], [half], [1], 1)?;
     Ok(made.f_squeeze_dim(0)?.f_transpose(0, 1)?)
 }
 
