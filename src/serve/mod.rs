@@ -24,6 +24,7 @@ use host::error::WithHint;
 use metrics::Metrics;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::thread;
@@ -114,21 +115,27 @@ pub fn serve(
         settings,
     });
     let worker = Worker { voice, batch: app.settings.batch, metrics, log_failure };
-    let worker = thread::Builder::new().name("voice".into()).spawn(move || worker.run(&inbox))?;
-    ready(listener.local_addr()?);
     let (drain, router) = (app.settings.drain, router(app.clone()));
-    let ending = || stop.load(Ordering::Relaxed) || worker.is_finished();
-    let drained = runtime.block_on(listen::serve(
-        listener,
-        router,
-        ending,
-        || app.draining.store(true, Ordering::Relaxed),
-        drain,
-    ));
-    // Connections that are left hold senders to the worker; with them gone, it ends.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    drop(app);
-    worker.join().map_err(|_| anyhow!("the voice's thread has failed"))?;
+    let speaks = AtomicBool::new(true);
+    ready(listener.local_addr()?);
+    // The voice stays in the thread that loaded it: threads that compute for another one would be one too many for the cores,
+    // and sleep wherever they wait.
+    let drained = thread::scope(|scope| {
+        let connections = thread::Builder::new().name("connections".into()).spawn_scoped(scope, || {
+            let ending = || stop.load(Ordering::Relaxed) || !speaks.load(Ordering::Relaxed);
+            let begin_draining = || app.draining.store(true, Ordering::Relaxed);
+            let drained = runtime.block_on(listen::serve(listener, router, ending, begin_draining, drain));
+            // Connections that are left hold senders to the worker; with them gone, it ends.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            drop(app);
+            drained
+        })?;
+        let spoken = catch_unwind(AssertUnwindSafe(move || worker.run(&inbox)));
+        speaks.store(false, Ordering::Relaxed);
+        let drained = connections.join().map_err(|_| anyhow!("the connections' thread has failed"))?;
+        spoken.map_err(|_| anyhow!("the voice has failed"))?;
+        anyhow::Ok(drained)
+    })?;
     Ok(Shutdown { drained })
 }
 

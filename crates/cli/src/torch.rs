@@ -11,11 +11,12 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "myxtts-torch";
-/// Turns of a waiting thread before it sleeps, where every thread has a core: a third of a millisecond, which is longer than
-/// most waits. Waking a sleeper costs as much as a small operation; with none, a short sentence takes half as long again.
-const SPINS: u32 = 5_000;
+/// How long a waiting thread turns before it sleeps, where every thread has a core: longer than most waits. Waking a sleeper
+/// costs as much as a small operation; without turning at all, a short sentence takes half as long again.
+const SPIN: Duration = Duration::from_micros(350);
 
 /// Puts the second program into the place of this process, with the same arguments. Comes back only where that fails.
 pub fn hand_over(threads: ThreadFlags) -> anyhow::Error {
@@ -75,10 +76,22 @@ fn openmp(
     if given("OMP_WAIT_POLICY").or(given("GOMP_SPINCOUNT")).is_none() {
         settings.push(("OMP_WAIT_POLICY", "PASSIVE".into()));
         if !is_contended(threads.threads.map_or_else(machine::compute_threads, usize::from)) {
-            settings.push(("GOMP_SPINCOUNT", SPINS.to_string()));
+            settings.push(("GOMP_SPINCOUNT", turns(SPIN).to_string()));
         }
     }
     settings
+}
+
+/// Turns of a waiting thread in so much time: processors differ threefold.
+fn turns(time: Duration) -> u32 {
+    const SOME: u32 = 500;
+    let measured = (0..3).map(|_| {
+        let start = Instant::now();
+        (0..SOME).for_each(|_| std::hint::spin_loop());
+        start.elapsed()
+    });
+    let shortest = measured.min().expect("three of them").max(Duration::from_nanos(1));
+    (time.as_secs_f64() / shortest.as_secs_f64() * f64::from(SOME)).clamp(1_000.0, 100_000.0) as u32
 }
 
 /// The second program in the folder of the first, under any of its names: links resolved, then as it was called.
@@ -102,7 +115,9 @@ mod tests {
         let (cores, passive) = (machine::compute_threads().to_string(), ("OMP_WAIT_POLICY", "PASSIVE".to_owned()));
         assert_eq!(settings(None, &[], true), [("OMP_NUM_THREADS", cores), passive.clone()]);
         let alone = settings(Some(3), &[], false);
-        assert_eq!(alone, [("OMP_NUM_THREADS", "3".into()), passive, ("GOMP_SPINCOUNT", "5000".into())]);
+        assert_eq!(alone[..2], [("OMP_NUM_THREADS", "3".into()), passive]);
+        assert_eq!((alone.len(), alone[2].0), (3, "GOMP_SPINCOUNT"));
+        assert!((1_000..=100_000).contains(&alone[2].1.parse().unwrap()), "{}", alone[2].1);
     }
 
     #[test]
