@@ -20,7 +20,7 @@ fn main() {
     let mut collectives = compiler(&torch);
     collectives.flag("-isystem").flag(torch.join("include/torch/csrc/api/include"));
     collectives.flag("-isystem").flag("cpp/gloo-stub").file("cpp/collectives.cpp").compile("torchx_collectives");
-    let halves = ["cpu", "linear", "fused", "attention", "infill", "convolution", "plane", "text"];
+    let halves = ["cpu", "operation", "fused", "attention", "infill", "convolution", "plane", "text"];
     compiler(&torch).files(halves.map(|name| format!("cpp/{name}.cpp"))).compile("torchx_cpu");
     let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("libtorchx_cuda.so");
     match cuda_include(&torch) {

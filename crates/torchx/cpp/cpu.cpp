@@ -174,8 +174,6 @@ char* torchx_set_deterministic(bool on) {
   });
 }
 
-bool torchx_is_grad_enabled() { return at::GradMode::is_enabled(); }
-
 bool torchx_is_deterministic() { return at::globalContext().deterministicAlgorithms(); }
 
 char* torchx_set_tf32(bool on) {

@@ -5,7 +5,6 @@ use std::marker::{PhantomData, PhantomPinned};
 
 use tch::Tensor;
 
-use crate::cpu::product::Multiply;
 use crate::error::Error;
 use crate::fused::{PlaneLayer, Program};
 
@@ -50,7 +49,6 @@ unsafe extern "C" {
     ) -> Message;
     pub(crate) fn torchx_set_deterministic(on: bool) -> Message;
     pub(crate) fn torchx_is_deterministic() -> bool;
-    pub(crate) fn torchx_is_grad_enabled() -> bool;
     pub(crate) fn torchx_set_tf32(on: bool) -> Message;
     pub(crate) fn torchx_clip_grad_norm(
         params: *const *const RawTensor,
@@ -178,19 +176,11 @@ unsafe extern "C" {
         slope: f64,
         outputs: *mut *mut RawTensor,
     ) -> Message;
-    pub(crate) fn torchx_convolution_here(
-        multiply: Multiply,
-        x: *const RawTensor,
-        weight: *const RawTensor,
-        bias: *const RawTensor,
-        output: *mut *mut RawTensor,
-    ) -> Message;
-    pub(crate) fn torchx_linear_here(
-        multiply: Multiply,
-        x: *const RawTensor,
-        weight: *const RawTensor,
-        bias: *const RawTensor,
-        output: *mut *mut RawTensor,
+    pub(crate) fn torchx_operate(
+        operation: RawOperation,
+        inputs: *const *const RawTensor,
+        count: usize,
+        outputs: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_linear(
         program: *const Program,
@@ -294,6 +284,20 @@ unsafe extern "C" {
     ) -> Message;
 }
 
+/// Mirror of the C++ struct `Operation`.
+#[repr(C)]
+pub(crate) struct RawOperation {
+    pub forward: unsafe extern "C" fn(*const *const RawTensor, usize, *mut *mut RawTensor) -> Message,
+    pub backward: unsafe extern "C" fn(
+        *const *const RawTensor,
+        usize,
+        *const *const RawTensor,
+        *const bool,
+        *mut *mut RawTensor,
+    ) -> Message,
+    pub outputs: usize,
+}
+
 /// Mirror of the C++ struct `Spans`.
 #[repr(C)]
 pub(crate) struct RawSpans {
@@ -351,8 +355,13 @@ pub(crate) fn make(call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<
 pub(crate) fn make_all<const N: usize>(
     call: impl FnOnce(*mut *mut RawTensor) -> Message,
 ) -> Result<[Tensor; N], Error> {
-    let mut outputs = [std::ptr::null_mut(); N];
+    Ok(make_list(N, call)?.try_into().expect("as many as there was room for"))
+}
+
+/// The same for a number that is not known before.
+pub(crate) fn make_list(count: usize, call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<Vec<Tensor>, Error> {
+    let mut outputs = vec![std::ptr::null_mut(); count];
     check(call(outputs.as_mut_ptr()))?;
     // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
-    Ok(outputs.map(|output| unsafe { Tensor::from_ptr(output.cast()) }))
+    Ok(outputs.into_iter().map(|output| unsafe { Tensor::from_ptr(output.cast()) }).collect())
 }

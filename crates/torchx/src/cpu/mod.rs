@@ -1,26 +1,26 @@
-//! Kernels for speaking on a CPU: the small operations of [`crate::fused`] in one pass each, and products of 8-bit integers.
-//! They have no gradient, so they serve where none is recorded. LibTorch's own take a pass over memory, and new memory, for
-//! every multiplication and addition.
+//! Kernels for a CPU: the small operations of [`crate::fused`] in one pass each, forward and backward, where LibTorch's own
+//! take a pass over memory, and new memory, for every multiplication and addition; products where those of LibTorch are
+//! slow; and for speaking alone products of 8-bit integers.
 //!
 //! Each row comes out the same whatever lies beside it and however many threads there are. On x86-64 loops are compiled for
 //! wider vectors too, and the processor is asked once which it has; sums run over [`LANES`] lanes everywhere, so results do
 //! not depend on it.
 
 pub(crate) mod int8;
+mod operation;
 pub(crate) mod parallel;
 pub(crate) mod product;
 pub(crate) mod rows;
 
-use tch::{Device, Kind, Tensor};
+use std::ops::Range;
 
-use crate::ffi::torchx_is_grad_enabled;
+use tch::{Device, Kind, Tensor};
 
 const LANES: usize = 16;
 
-/// Whether these kernels can stand for LibTorch's: f32 rows on the CPU, and nobody records a gradient.
+/// Whether these kernels can stand for LibTorch's: f32 on the CPU.
 pub(crate) fn serves(x: &Tensor) -> bool {
-    // SAFETY: reads a flag of this thread.
-    x.device() == Device::Cpu && x.kind() == Kind::Float && !unsafe { torchx_is_grad_enabled() }
+    x.device() == Device::Cpu && x.kind() == Kind::Float
 }
 
 /// Whether the processor has the widest vectors that loops are compiled for.
@@ -71,6 +71,15 @@ impl Out {
         // SAFETY: inside the tensor; the caller has the row for himself.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.width), self.width) }
     }
+
+    /// # Safety
+    /// The tensor is alive, and nobody else has these columns of the row.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn columns(&self, row: usize, columns: Range<usize>) -> &mut [f32] {
+        assert!(row < self.rows && columns.end <= self.width);
+        // SAFETY: inside the tensor; the caller has them for himself.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.width + columns.start), columns.len()) }
+    }
 }
 
 /// `exp`, off by at most 3e-7 of its value; what lies beyond f32's range is held at its ends.
@@ -95,6 +104,14 @@ fn gelu(x: f32) -> f32 {
     x / (1.0 + exp(-twice))
 }
 
+/// Its slope.
+#[inline(always)]
+fn gelu_slope(x: f32) -> f32 {
+    let square = x * x;
+    let share = 1.0 / (1.0 + exp(-1.595_769_2 * (x + 0.044_715 * x * square)));
+    share + x * share * (1.0 - share) * (1.595_769_2 * (1.0 + 0.134_145 * square))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +124,9 @@ mod tests {
             assert!((ours / truth - 1.0).abs() < 3e-7 + x.abs() * 7e-8, "exp({x}): {ours} and not {truth}");
             let truth = 0.5 * x * (1.0 + (0.797_884_560_8 * (x + 0.044715 * x * x * x)).tanh());
             assert!((f64::from(gelu(x as f32)) - truth).abs() < 1e-6 * (1.0 + truth.abs()), "gelu({x})");
+            let of = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_8 * (x + 0.044715 * x * x * x)).tanh());
+            let slope = (of(x + 1e-5) - of(x - 1e-5)) / 2e-5;
+            assert!((f64::from(gelu_slope(x as f32)) - slope).abs() < 2e-6, "gelu'({x})");
         }
         assert!(gelu(f32::NAN).is_nan() && exp(-1e30) >= 0.0 && exp(1e30).is_finite());
     }

@@ -7,22 +7,9 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::operation::{Operation, apply_one};
+use super::{Out, values};
 use crate::error::Error;
-use crate::ffi::{make, raw, torchx_convolution_here, torchx_linear_here};
-
-/// A matrix somewhere in memory. With its sizes and its strides swapped it is the transposed one.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Matrix {
-    first: *const f32,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
-}
-
-// SAFETY: who hands one over keeps its memory as it is until the product is made.
-unsafe impl Sync for Matrix {}
 
 /// Below so many rows LibTorch's own products take no longer.
 const FEW: i64 = 16;
@@ -34,8 +21,11 @@ const FEW: i64 = 16;
 pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
     let mut size = x.size();
     let rows = size.iter().rev().skip(1).product::<i64>();
-    let Some(multiply) = serves(rows, [Some(x), Some(weight), bias]) else { return Ok(None) };
-    let made = linear_by(multiply, &x.f_reshape([rows, weight.size()[1]])?, weight, bias)?;
+    if rows < FEW || ![Some(x), Some(weight), bias].into_iter().flatten().all(is_faster) {
+        return Ok(None);
+    }
+    let x = x.f_reshape([rows, weight.size()[1]])?;
+    let made = apply_one::<Linear>(&[&x, weight].into_iter().chain(bias).collect::<Vec<_>>())?;
     *size.last_mut().expect("rows have a width") = weight.size()[0];
     Ok(Some(made.f_view(size.as_slice())?))
 }
@@ -46,47 +36,140 @@ pub(crate) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
 /// - x: `[rows, from]`; weight: `[to, from, taps]`, of an odd number of taps; bias: `[to]`
 /// - output: `[rows, to]`
 pub(crate) fn convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Option<Tensor>, Error> {
-    serves(x.size()[0], [Some(x), Some(weight), Some(bias)])
-        .map(|multiply| convolution_by(multiply, x, weight, bias))
-        .transpose()
+    if x.size()[0] < FEW || ![x, weight, bias].into_iter().all(is_faster) {
+        return Ok(None);
+    }
+    apply_one::<Convolution>(&[x, weight, bias]).map(Some)
 }
 
-fn serves(rows: i64, tensors: [Option<&Tensor>; 3]) -> Option<Multiply> {
-    let fits = |tensor: &Tensor| tensor.kind() == Kind::Float && tensor.device() == Device::Cpu;
-    faster().filter(|_| rows >= FEW && tensors.into_iter().flatten().all(fits))
+/// Whether products with this tensor are made faster here than by LibTorch.
+fn is_faster(tensor: &Tensor) -> bool {
+    tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && has_better_vectors()
 }
 
-fn linear_by(multiply: Multiply, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
-    let bias = bias.map_or(std::ptr::null(), raw);
-    // SAFETY: live tensors, matrices that fit each other as LibTorch's own products want them; no bias is null.
-    make(|output| unsafe { torchx_linear_here(multiply, raw(x), raw(weight), bias, output) })
-}
-
-fn convolution_by(multiply: Multiply, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor, Error> {
-    // SAFETY: as above.
-    make(|output| unsafe { torchx_convolution_here(multiply, raw(x), raw(weight), raw(bias), output) })
-}
-
-/// Makes `left · right`, and adds a number to each column where there is a bias. Called from C++.
-pub(crate) type Multiply = unsafe extern "C" fn(left: &Matrix, right: &Matrix, bias: *const f32, out: *mut f32);
-
-/// What makes products faster here than LibTorch does, if anything.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn faster() -> Option<Multiply> {
-    None
+fn has_better_vectors() -> bool {
+    false
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn faster() -> Option<Multiply> {
-    static IS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    let is_faster = *IS.get_or_init(|| {
+fn has_better_vectors() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| {
         #[allow(unused_unsafe)] // it was unsafe in earlier versions of Rust
         // SAFETY: every x86-64 has this instruction.
         let maker = unsafe { std::arch::x86_64::__cpuid(0) };
-        super::has_avx512()
-            && [maker.ebx, maker.edx, maker.ecx] != [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
-    });
-    is_faster.then_some(avx512::multiply)
+        let intel = [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+        super::has_avx512() && [maker.ebx, maker.edx, maker.ecx] != intel
+    })
+}
+
+/// Inputs: rows, weight, and where there is one the bias.
+struct Linear;
+
+impl Operation for Linear {
+    const OUTPUTS: usize = 1;
+
+    fn forward(inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        Ok(vec![product(&inputs[0], &inputs[1].f_transpose(0, 1)?, inputs.get(2))?])
+    }
+
+    fn backward(inputs: &[Tensor], grads: &[Option<Tensor>], wanted: &[bool]) -> Result<Vec<Option<Tensor>>, Error> {
+        let [x, weight, ..] = inputs else { unreachable!("two or three inputs") };
+        let Some(grad) = &grads[0] else { return Ok(Vec::new()) };
+        let by_x = wanted[0].then(|| product(grad, weight, None)).transpose()?;
+        let by_weight = wanted[1].then(|| product(&grad.f_transpose(0, 1)?, x, None)).transpose()?;
+        let by_bias = wanted.get(2).filter(|wanted| **wanted).map(|_| sum_of_rows(grad)).transpose()?;
+        Ok([by_x, by_weight].into_iter().chain(wanted.get(2).map(|_| by_bias)).collect())
+    }
+}
+
+/// Inputs: rows, weight, bias.
+struct Convolution;
+
+impl Convolution {
+    /// Each row beside its neighbours, `taps` in all, with zeros beyond both ends. Rows lie one behind the other, so that this
+    /// is a view of them.
+    fn unfolded(x: &Tensor, taps: i64) -> Result<Tensor, Error> {
+        let (rows, width) = x.size2()?;
+        let padded = x.f_contiguous()?.f_constant_pad_nd([0, 0, taps / 2, taps / 2])?;
+        Ok(padded.f_as_strided([rows, taps * width], [width, 1], None)?)
+    }
+}
+
+impl Operation for Convolution {
+    const OUTPUTS: usize = 1;
+
+    fn forward(inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let [x, weight, bias] = inputs else { unreachable!("three inputs") };
+        let (to, from, taps) = weight.size3()?;
+        let laid = weight.f_transpose(1, 2)?.f_reshape([to, taps * from])?;
+        Ok(vec![product(&Self::unfolded(x, taps)?, &laid.f_transpose(0, 1)?, Some(bias))?])
+    }
+
+    fn backward(inputs: &[Tensor], grads: &[Option<Tensor>], wanted: &[bool]) -> Result<Vec<Option<Tensor>>, Error> {
+        let [x, weight, _] = inputs else { unreachable!("three inputs") };
+        let Some(grad) = &grads[0] else { return Ok(Vec::new()) };
+        let (to, from, taps) = weight.size3()?;
+        let by_x = || {
+            // What a row gave to the one behind it comes back from there.
+            let turned = (0..taps).rev().map(|tap| weight.f_select(2, tap)).collect::<Result<Vec<Tensor>, _>>()?;
+            product(&Self::unfolded(grad, taps)?, &Tensor::f_cat(&turned, 0)?, None)
+        };
+        let by_weight = || -> Result<Tensor, Error> {
+            let laid = product(&grad.f_transpose(0, 1)?, &Self::unfolded(x, taps)?, None)?;
+            Ok(laid.f_view([to, taps, from])?.f_transpose(1, 2)?.f_contiguous()?)
+        };
+        Ok(vec![
+            wanted[0].then(by_x).transpose()?,
+            wanted[1].then(by_weight).transpose()?,
+            wanted[2].then(|| sum_of_rows(grad)).transpose()?,
+        ])
+    }
+}
+
+fn sum_of_rows(rows: &Tensor) -> Result<Tensor, Error> {
+    Ok(rows.f_sum_dim_intlist([0i64].as_slice(), false, Kind::Float)?)
+}
+
+/// `left · right`, and a number added to each column where there is a bias. Either side may be transposed, or a view of
+/// rows that overlap.
+fn product(left: &Tensor, right: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    let ((rows, terms), (_, columns)) = (left.size2()?, right.size2()?);
+    assert_eq!(terms, right.size()[0], "terms of both sides");
+    let (made, out) = Out::new(&[rows, columns])?;
+    let bias = bias.map(Tensor::f_contiguous).transpose()?;
+    // SAFETY: f32 on the CPU, and nobody writes to it.
+    let bias = bias.as_ref().map(|bias| unsafe { values::<f32>(bias) });
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: matrices of these sizes, on a processor that was asked for its instructions.
+    unsafe {
+        avx512::multiply(&Matrix::of(left), &Matrix::of(right), bias, out);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    unreachable!("nobody asks for {out:?} and {bias:?} where there are no such vectors");
+    Ok(made)
+}
+
+/// A matrix somewhere in memory.
+#[derive(Clone, Copy)]
+struct Matrix {
+    first: *const f32,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+// SAFETY: it is read, and nobody writes where it lies, until the product is made.
+unsafe impl Sync for Matrix {}
+
+impl Matrix {
+    /// Of a tensor that outlives it.
+    fn of(tensor: &Tensor) -> Self {
+        let (size, strides) = (tensor.size(), tensor.stride());
+        let [columns, row_stride, column_stride] = [size[1], strides[0], strides[1]].map(|number| number as usize);
+        Matrix { first: tensor.data_ptr().cast_const().cast(), columns, row_stride, column_stride }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -145,13 +228,10 @@ mod avx512 {
     }
 
     /// # Safety
-    /// `left` is `[rows, terms]`, `right` `[terms, columns]`, `bias` `[columns]` or null, and `out` `[rows, columns]` in one
-    /// piece and nobody else's. The processor has the instructions.
-    pub(super) unsafe extern "C" fn multiply(left: &Matrix, right: &Matrix, bias: *const f32, out: *mut f32) {
+    /// `left` is `[rows, terms]`, `right` `[terms, columns]`, `bias` `[columns]`, and `out` `[rows, columns]` and nobody
+    /// else's. The processor has the instructions.
+    pub(super) unsafe fn multiply(left: &Matrix, right: &Matrix, bias: Option<&[f32]>, out: Out) {
         let (terms, panels) = (left.columns, right.columns.div_ceil(PANEL));
-        let out = Out { first: out, rows: left.rows, width: right.columns };
-        // SAFETY: so many numbers or none, as the caller says.
-        let bias = (!bias.is_null()).then(|| unsafe { std::slice::from_raw_parts(bias, out.width) });
         PANELS.with(|room| {
             room.lend(terms * panels * PANEL, |laid| {
                 let laid = Shared(laid);
@@ -312,20 +392,6 @@ mod tests {
     use super::*;
     use tch::kind::FLOAT_CPU;
 
-    fn matrix(tensor: &Tensor) -> Matrix {
-        let (size, stride) = (tensor.size(), tensor.stride());
-        let [rows, columns, row_stride, column_stride] = [size[0], size[1], stride[0], stride[1]].map(|n| n as usize);
-        Matrix { first: tensor.data_ptr().cast(), rows, columns, row_stride, column_stride }
-    }
-
-    fn multiply(left: &Tensor, right: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        let out = Tensor::full([left.size()[0], right.size()[1]], f64::NAN, FLOAT_CPU);
-        let bias = bias.map_or(std::ptr::null(), |bias| bias.data_ptr().cast_const().cast());
-        // SAFETY: live tensors of these shapes, on a processor that was asked.
-        unsafe { avx512::multiply(&matrix(left), &matrix(right), bias, out.data_ptr().cast()) };
-        out
-    }
-
     /// An output and the gradients of leaves, where the output counts as `wanted` says.
     fn run(made: Tensor, wanted: &Tensor, leaves: [&Tensor; 3]) -> Vec<Tensor> {
         (&made * wanted).sum(Kind::Float).backward();
@@ -347,7 +413,7 @@ mod tests {
         for taps in [1, 3, 5] {
             let (x, weight, bias) = (leaf(&[70, 50]), leaf(&[40, 50, taps]), leaf(&[40]));
             let (wanted, leaves) = (leaf(&[70, 40]).detach(), [&x, &weight, &bias]);
-            let ours = run(convolution_by(avx512::multiply, &x, &weight, &bias).unwrap(), &wanted, leaves);
+            let ours = run(apply_one::<Convolution>(&[&x, &weight, &bias]).unwrap(), &wanted, leaves);
             let theirs = x.transpose(0, 1).unsqueeze(0).conv1d(&weight, Some(&bias), [1], [taps / 2], [1], 1);
             let theirs = run(theirs.squeeze_dim(0).transpose(0, 1), &wanted, leaves);
             for (ours, theirs) in ours.iter().zip(theirs) {
@@ -364,13 +430,13 @@ mod tests {
         tch::manual_seed(6);
         let (x, weight, bias) = (leaf(&[70, 50]), leaf(&[90, 50]), leaf(&[90]));
         let (wanted, leaves) = (leaf(&[70, 90]).detach(), [&x, &weight, &bias]);
-        let ours = run(linear_by(avx512::multiply, &x, &weight, Some(&bias)).unwrap(), &wanted, leaves);
+        let ours = run(apply_one::<Linear>(&[&x, &weight, &bias]).unwrap(), &wanted, leaves);
         for (ours, theirs) in ours.iter().zip(run(x.linear(&weight, Some(&bias)), &wanted, leaves)) {
             assert!(ours.allclose(&theirs, 1e-4, 1e-4, false));
         }
         // A gradient that lies in one place for all rows and columns, and none for the rows.
         let plain = x.detach();
-        linear_by(avx512::multiply, &plain, &weight, None).unwrap().sum(Kind::Float).backward();
+        apply_one::<Linear>(&[&plain, &weight]).unwrap().sum(Kind::Float).backward();
         let sums = plain.sum_dim_intlist([0i64].as_slice(), true, Kind::Float);
         assert!(weight.grad().allclose(&sums.expand([90, 50], false), 1e-4, 1e-4, false));
     }
@@ -395,11 +461,11 @@ mod tests {
                 for right in drawn(terms, columns) {
                     let exact = left.to_kind(Kind::Double).matmul(&right.to_kind(Kind::Double));
                     for (bias, exact) in [(None, exact.shallow_clone()), (Some(&bias), &exact + &bias)] {
-                        let made = multiply(&left, &right, bias);
+                        let made = product(&left, &right, bias).unwrap();
                         let off = (&made - &exact).abs().max().double_value(&[]);
                         assert!(off < 1e-6 * (terms as f64).sqrt() * 10.0, "{rows}×{terms}×{columns}: {off}");
                         // A row alone is the same to the bit.
-                        let alone = multiply(&left.narrow(0, rows - 1, 1), &right, bias);
+                        let alone = product(&left.narrow(0, rows - 1, 1), &right, bias).unwrap();
                         assert_eq!(alone, made.narrow(0, rows - 1, 1));
                     }
                 }

@@ -3,7 +3,8 @@
 //!
 //! On CUDA, for f32 and bf16 with a width that is a multiple of 8: kernels compiled at their first use (a few tenths of
 //! a second each, so use them before a capture), differentiable, deterministic to the bit. They compute in f32 and
-//! round once. Everywhere else: [`plain`], the same in LibTorch's own operations, which is also what tests compare with.
+//! round once. On the CPU in f32: what a step spends most on, in `crate::cpu`. Everywhere else: [`plain`], the same in LibTorch's
+//! own operations, which is also what tests compare with.
 
 mod attention;
 mod convolution;
@@ -68,8 +69,8 @@ impl Spans {
 /// Adaptive layer norm, without weights of its own, eps 1e-5: `norm(x) * (1 + scale[owner]) + shift[owner]`; and beside it
 /// `x` as it came, for the residual around the norm. Whoever takes it from here has the two gradients of `x` added for nothing.
 ///
-/// The table may be a part of a wider one, such as `split` gives: no copy is made of it. On CUDA gaps have no gradient, nor
-/// has the table's last row, theirs: mask what comes out of gaps, and that is also its true value.
+/// The table may be a part of a wider one, such as `split` gives: no copy is made of it. By kernels of ours gaps have no
+/// gradient, nor has the table's last row, theirs: mask what comes out of gaps, and that is also its true value.
 ///
 /// # Shapes
 /// - x: `[rows, width]`; table: `[utterances + 1, 2 * width]` of the same kind: scales, then shifts
@@ -86,7 +87,7 @@ pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<[Tensor; 2], E
     make_all(|outputs| unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), outputs) })
 }
 
-/// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient on CUDA.
+/// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient.
 ///
 /// # Shapes
 /// - x, y: `[rows, width]`; gate: `[utterances + 1, width]`, all of one kind
@@ -132,7 +133,7 @@ pub fn depthwise(x: &Tensor, weight: &Tensor, bias: &Tensor, spans: &Spans) -> R
 }
 
 /// Rotary positions (Su et al. 2021; halves, as in GPT-NeoX) on the output of a common projection: queries and keys
-/// turned, values as they are (a view, on CUDA too: do not write to them).
+/// turned, values as they are (maybe a view: do not write to them).
 ///
 /// # Shapes
 /// - qkv: `[rows, 3, heads, head_dim]`, head_dim a multiple of 16 for the kernel; cos, sin: `[rows, head_dim / 2]`, f32

@@ -154,38 +154,84 @@ fn what_does_not_fit_is_refused() {
     assert!(message(bias_gelu(&x, &random(&[7]))).contains("bias: must be [8]"));
 }
 
-/// Without gradients the CPU has kernels of its own; here they meet tables and rows that lie apart, and odd widths.
-#[test]
-fn kernels_of_the_cpu_are_the_plain_operations() {
-    tch::manual_seed(5);
-    let same = |ours: &Tensor, plain: &Tensor| {
-        assert!(ours.size() == plain.size() && ours.allclose(plain, 1e-5, 1e-5, false), "{ours} {plain}");
+/// Outputs, and the gradients of `leaves` where outputs outside of gaps count as `wanted` says.
+fn with_gradients(outputs: &[Tensor], wanted: &Tensor, leaves: &[&Tensor]) -> Vec<Tensor> {
+    let mask = spans().owner.lt(3).to_kind(Kind::Float).view([23, 1]);
+    let count = |output: &Tensor| {
+        let rows = output.reshape([output.size()[0], -1]);
+        let mask = if rows.size()[0] == 23 { mask.shallow_clone() } else { Tensor::ones([1, 1], FLOAT_CPU) };
+        (&rows * mask * wanted.narrow(0, 0, rows.size()[0]).narrow(1, 0, rows.size()[1])).sum(Kind::Float)
     };
-    tch::no_grad(|| {
-        for width in [2, 8, 40, 75] {
-            let (spans, half) = (spans(), width / 2);
-            let [x, y] = [random(&[width, 23]).transpose(0, 1), random(&[23, width])];
-            let tables = random(&[4, 3 * width]).split_with_sizes([2 * width, width], 1);
-            let (weight, bias) = (random(&[width, 1, 5]), random(&[width]));
-            same(&adaln(&x, &tables[0], &spans).unwrap()[0], &plain::adaln(&x, &tables[0], &spans).unwrap());
-            same(
-                &gated_add(&x, &y, &tables[1], &spans).unwrap(),
-                &plain::gated_add(&x, &y, &tables[1], &spans).unwrap(),
-            );
-            same(
-                &depthwise(&x, &weight, &bias, &spans).unwrap(),
-                &plain::depthwise(&x, &weight, &bias, &spans).unwrap(),
-            );
-            same(&bias_gelu(&x, &bias).unwrap(), &plain::bias_gelu(&x, &bias).unwrap());
-            let (qkv, angle) = (random(&[23, 3, 3, 2 * half]), random(&[23, half]));
-            let ours = rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
-            let plain = plain::rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
-            ours.iter().zip(&plain).for_each(|(ours, plain)| same(ours, plain));
-            assert!(crate::cpu::serves(&x) && !ours[0].requires_grad());
-        }
-        let nothing = Tensor::zeros([0, 8], FLOAT_CPU);
-        assert_eq!(bias_gelu(&nothing, &random(&[8])).unwrap().size(), [0, 8]);
+    outputs.iter().map(count).sum::<Tensor>().backward();
+    let gradients = leaves.iter().map(|leaf| {
+        let gradient = leaf.grad().copy();
+        leaf.shallow_clone().zero_grad();
+        gradient
     });
+    outputs.iter().map(Tensor::detach).chain(gradients).collect()
+}
+
+/// The CPU has kernels of its own; here they meet tables and rows that lie apart, and odd widths.
+#[test]
+fn kernels_of_the_cpu_and_their_gradients_are_the_plain_operations() {
+    tch::manual_seed(5);
+    let same = |name: &str, leaves: &[&Tensor], ours: &[Tensor], plain: &[Tensor]| {
+        let wanted = random(&[23, 600]).detach();
+        let [ours, plain] = [ours, plain].map(|outputs| with_gradients(outputs, &wanted, leaves));
+        for (i, (ours, plain)) in ours.iter().zip(&plain).enumerate() {
+            let fits = ours.size() == plain.size() && ours.allclose(plain, 1e-4, 2e-5, false);
+            assert!(fits, "{name}, {i} of {} outputs and leaves: {ours} {plain}", leaves.len());
+        }
+    };
+    for width in [6, 8, 40, 75, 150] {
+        let (spans, half) = (spans(), width / 2);
+        let (columns, y) = (random(&[width, 23]), random(&[23, width]));
+        let (x, wide) = (columns.transpose(0, 1), random(&[4, 3 * width]));
+        let tables = wide.split_with_sizes([2 * width, width], 1);
+        let (weight, bias) = (random(&[width, 1, 5]), random(&[width]));
+        assert!(crate::cpu::serves(&x));
+        let [normal, _] = adaln(&x, &tables[0], &spans).unwrap();
+        same("adaln", &[&columns, &wide], &[normal], &[plain::adaln(&x, &tables[0], &spans).unwrap()]);
+        let ours = gated_add(&x, &y, &tables[1], &spans).unwrap();
+        let plainly = plain::gated_add(&x, &y, &tables[1], &spans).unwrap();
+        same("gated_add", &[&columns, &y, &wide], &[ours], &[plainly]);
+        let ours = depthwise(&x, &weight, &bias, &spans).unwrap();
+        let plainly = plain::depthwise(&x, &weight, &bias, &spans).unwrap();
+        same("depthwise", &[&columns, &weight, &bias], &[ours], &[plainly]);
+        let (ours, plainly) = (bias_gelu(&x, &bias).unwrap(), plain::bias_gelu(&x, &bias).unwrap());
+        same("bias_gelu", &[&columns, &bias], &[ours], &[plainly]);
+        let (qkv, angle) = (random(&[23, 3, 3, 2 * half]), random(&[23, half]).detach());
+        let ours = rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+        let plainly = plain::rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+        same("rotary", &[&qkv], &ours, &plainly);
+        // Where a part of them leads nowhere.
+        let ours = rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+        let plainly = plain::rotary(&qkv, &angle.cos(), &angle.sin()).unwrap();
+        same("rotary", &[&qkv], &ours[1..2], &plainly[1..2]);
+    }
+    let (nothing, bias) = (Tensor::zeros([0, 8], FLOAT_CPU), random(&[8]));
+    let made = bias_gelu(&nothing, &bias).unwrap();
+    assert_eq!(made.size(), [0, 8]);
+    made.sum(Kind::Float).backward();
+    assert_eq!(bias.grad().abs().max().double_value(&[]), 0.0);
+}
+
+/// Sums of a gradient do not depend on how many threads there are.
+#[test]
+fn gradients_of_the_cpu_are_the_same_every_time() {
+    tch::manual_seed(6);
+    let (x, bias) = (random(&[700, 160]), random(&[160]));
+    let gradient = |threads: i32| {
+        tch::set_num_threads(threads);
+        bias_gelu(&x, &bias).unwrap().square().sum(Kind::Float).backward();
+        let gradient = bias.grad().copy();
+        bias.shallow_clone().zero_grad();
+        gradient
+    };
+    let threads = tch::get_num_threads();
+    let one = gradient(1);
+    assert!((2..4).all(|threads| gradient(threads) == one));
+    tch::set_num_threads(threads);
 }
 
 #[test]
