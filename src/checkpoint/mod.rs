@@ -49,6 +49,9 @@ pub struct RunState {
     pub position: Position,
     /// Lowest loss of held-out speech so far, of the part that validation compares.
     pub best_loss: Option<f64>,
+    /// The step that had it.
+    #[serde(default)]
+    pub best_step: Option<u64>,
     /// Validations in a row that did not lower it.
     #[serde(default)]
     pub stale_validations: u64,
@@ -98,7 +101,7 @@ impl RunState {
         let changed = self.durations.as_deref() != durations;
         if changed {
             self.durations = durations.map(str::to_owned);
-            (self.best_loss, self.stale_validations) = (None, 0);
+            (self.best_loss, self.best_step, self.stale_validations) = (None, None, 0);
         }
         changed
     }
@@ -109,6 +112,7 @@ impl RunState {
             step: 0,
             position: Position::default(),
             best_loss: None,
+            best_step: None,
             stale_validations: 0,
             mel_stats,
             durations: None,
@@ -167,7 +171,9 @@ impl Checkpoint {
             return Err(hinted(fact, "use the program that wrote it"));
         }
         Ok(Checkpoint {
-            config: Config::load_resolved(&folder.join(CONFIG))?,
+            config: Config::load_resolved(&folder.join(CONFIG))
+                .hint(USE_ANOTHER)
+                .context("no settings to go on with")?,
             tokenizer: parse(&text(TOKENIZER)?, &folder.join(TOKENIZER))?,
             state,
             folder,

@@ -8,13 +8,16 @@ use super::{
 use crate::optimizer::{LossScale, ParameterGroup};
 use anyhow::{Context, Result};
 use host::config::Config;
-use host::error::{WithHint, hinted};
+use host::error::{Explained, WithHint, hinted};
+use host::telemetry::console;
 use host::text::Tokenizer;
 use safetensors::SafeTensorError;
 use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use tch::{Device, TchError, Tensor};
 use torchx::named_parameters;
 
@@ -23,6 +26,7 @@ const LOCK: &str = ".lock";
 const ELSEWHERE: &str = "choose another folder with --checkpoint-dir";
 /// What to do about a checkpoint that could not be written.
 const GO_ON: &str = "free some space, then go on with --resume";
+const MEND: &str = "put that right, then go on with --resume";
 
 /// Everything that a checkpoint is written from.
 pub struct CheckpointParts<'a> {
@@ -85,6 +89,22 @@ impl CheckpointWriter {
         Ok(before)
     }
 
+    /// Writes a checkpoint at once, where one that was begun has failed.
+    pub fn save(&self, parts: &CheckpointParts) -> Result<Saved> {
+        let folder = self.folder.write(&crate::catch(|| Snapshot::of(parts))??, false)?;
+        Ok(Saved { step: parts.state.step, folder })
+    }
+
+    /// Whether a checkpoint is still being written after so much time, which this waits at most.
+    pub fn is_late(&self, patience: Duration) -> bool {
+        let Some((_, thread)) = &self.writing else { return false };
+        let start = Instant::now();
+        while !thread.is_finished() && start.elapsed() < patience {
+            thread::sleep(Duration::from_millis(5));
+        }
+        !thread.is_finished()
+    }
+
     /// The checkpoint that was begun, if it is whole by now.
     pub fn written(&mut self) -> Result<Option<Saved>> {
         match &self.writing {
@@ -104,13 +124,23 @@ impl CheckpointWriter {
     pub fn best(&self) -> Option<(u64, PathBuf)> {
         self.folder.best()
     }
+
+    /// Points `best` where the state of a run says, if that is there: a run may have been killed between a checkpoint and
+    /// its mark.
+    pub fn restore_best(&self, step: Option<u64>) -> Result<()> {
+        let lost = step.filter(|step| self.best().is_none_or(|(marked, _)| marked != *step)).map(name_of);
+        match lost.filter(|name| self.folder.path.join(name).join(STATE).exists()) {
+            Some(name) => self.folder.mark_best(&name),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Drop for CheckpointWriter {
     /// A run that ends with an error leaves the checkpoint whole that it had begun.
     fn drop(&mut self) {
-        if let Some((_, thread)) = self.writing.take() {
-            let _ = thread.join();
+        if let Err(error) = self.wait() {
+            console::complain(format!("warning: {}", Explained::of(error.as_ref())));
         }
     }
 }
@@ -128,17 +158,20 @@ impl RunFolder {
         let (unfinished, place) = (self.path.join(format!(".{}", snapshot.name)), self.path.join(&snapshot.name));
         let written = snapshot
             .write(&unfinished)
-            .and_then(|()| if place.exists() { Ok(fs::remove_dir_all(&place)?) } else { Ok(()) })
+            .and_then(|()| if place.exists() { Ok(discard(&place)?) } else { Ok(()) })
             .and_then(|()| Ok(fs::rename(&unfinished, &place)?))
             .and_then(|()| Ok(File::open(&self.path)?.sync_all()?));
-        written.inspect_err(|_| drop(fs::remove_dir_all(&unfinished))).hint(GO_ON).with_context(|| {
+        written.map_err(|error| {
+            drop(fs::remove_dir_all(&unfinished));
             let kept = steps_in(&self.path).map_or(0, |steps| steps.len());
-            format!("{}: not saved; earlier checkpoints that are intact: {kept}", place.display())
+            let hint = if is_full(&error) { GO_ON } else { MEND };
+            let fact = format!("{}: not saved; earlier checkpoints that are intact: {kept}", place.display());
+            Err::<(), _>(error).hint(hint).context(fact).unwrap_err()
         })?;
-        self.prune()?;
         if is_best {
             self.mark_best(&snapshot.name)?;
         }
+        self.prune();
         Ok(place)
     }
 
@@ -151,20 +184,44 @@ impl RunFolder {
     fn mark_best(&self, name: &str) -> Result<()> {
         let (fresh, link) = (self.path.join(".step-best"), self.path.join(BEST));
         let _ = fs::remove_file(&fresh);
-        std::os::unix::fs::symlink(name, &fresh)?;
-        Ok(fs::rename(&fresh, &link)?)
+        let marked = std::os::unix::fs::symlink(name, &fresh).and_then(|()| fs::rename(&fresh, &link));
+        marked
+            .inspect_err(|_| drop(fs::remove_file(&fresh)))
+            .hint(MEND)
+            .with_context(|| format!("{}: cannot be made to point at {name}, which was saved", link.display()))
     }
 
-    fn prune(&self) -> Result<()> {
+    /// Removes checkpoints that are neither new nor the best. One that stays in spite of that does no harm.
+    fn prune(&self) {
         let best = self.best().map(|(step, _)| step);
-        let steps = steps_in(&self.path)?;
+        let steps = steps_in(&self.path).unwrap_or_default();
         let excess = steps.len().saturating_sub(self.keep);
-        let old = steps.into_iter().take(excess).filter(|(step, _)| Some(*step) != best);
-        for (_, path) in old {
-            fs::remove_dir_all(path)?;
+        for (_, path) in steps.into_iter().take(excess).filter(|(step, _)| Some(*step) != best) {
+            if let Err(error) = discard(&path) {
+                console::complain(format!("warning: {}: cannot be removed: {error}", path.display()));
+            }
         }
-        Ok(())
     }
+}
+
+fn name_of(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// Removes a checkpoint. While that lasts, and if it is broken off, what is left of it is none by its name.
+fn discard(checkpoint: &Path) -> io::Result<()> {
+    let name = checkpoint.file_name().expect("a checkpoint has a name").to_string_lossy();
+    let hidden = checkpoint.with_file_name(format!(".{name}-old"));
+    if hidden.exists() {
+        fs::remove_dir_all(&hidden)?;
+    }
+    fs::rename(checkpoint, &hidden)?;
+    fs::remove_dir_all(&hidden)
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    kinds.into_iter().any(|kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
 /// Moves the checkpoints and logs of an earlier run into a folder of their own, so that a new one starts from nothing and
@@ -208,7 +265,7 @@ impl Snapshot {
             (TOKENIZER, serde_json::to_string(tokenizer)?),
             (STATE, serde_json::to_string_pretty(state)?),
         ];
-        Ok(Snapshot { name: format!("step-{:08}", state.step), tensors, texts })
+        Ok(Snapshot { name: name_of(state.step), tensors, texts })
     }
 
     fn write(&self, folder: &Path) -> Result<()> {
@@ -332,6 +389,42 @@ mod tests {
     }
 
     #[test]
+    fn the_best_and_the_newest_stay_and_no_more() {
+        let case = Case::new();
+        let mut writer = CheckpointWriter::new(case.dir.path(), 1).unwrap();
+        let there = || steps_in(case.dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+        for (step, is_best, left) in [(1, true, vec![1]), (2, true, vec![2]), (3, false, vec![2, 3])] {
+            case.begin(&mut writer, step, is_best).unwrap();
+            writer.wait().unwrap();
+            assert_eq!(there(), left);
+        }
+        let hidden = fs::read_dir(case.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(hidden.into_iter().all(|name| !name.to_string_lossy().starts_with(".step-")));
+        // What cannot be removed as a checkpoint is ends no run.
+        fs::write(case.dir.path().join("step-00000000"), "").unwrap();
+        case.begin(&mut writer, 4, false).unwrap();
+        assert_eq!(writer.wait().unwrap().unwrap().step, 4);
+    }
+
+    #[test]
+    fn a_mark_that_was_lost_is_set_again() {
+        let case = Case::new();
+        let mut writer = CheckpointWriter::new(case.dir.path(), 5).unwrap();
+        for step in 1..=3 {
+            case.begin(&mut writer, step, step == 1).unwrap();
+        }
+        writer.wait().unwrap();
+        for (wanted, marked) in [(None, 1), (Some(9), 1), (Some(2), 2), (Some(2), 2)] {
+            writer.restore_best(wanted).unwrap();
+            assert_eq!(writer.best().unwrap().0, marked);
+        }
+        fs::remove_file(case.dir.path().join(BEST)).unwrap();
+        fs::create_dir(case.dir.path().join(BEST)).unwrap();
+        let error = format!("{:#}", writer.restore_best(Some(3)).unwrap_err());
+        assert!(error.contains("best: cannot be made to point at step-00000003"), "{error}");
+    }
+
+    #[test]
     fn a_checkpoint_that_was_begun_is_whole_once_its_writer_is_gone() {
         let case = Case::new();
         let mut writer = CheckpointWriter::new(case.dir.path(), 2).unwrap();
@@ -349,5 +442,12 @@ mod tests {
         case.begin(&mut writer, 1, false).unwrap();
         let error = case.begin(&mut writer, 2, false).err().unwrap();
         assert!(error.to_string().contains("step-00000001: not saved"), "{error}");
+        assert_eq!(Explained::of(error.as_ref()).hints, [MEND]);
+        assert!(is_full(&anyhow::Error::new(io::Error::from(ErrorKind::StorageFull)).context("x")));
+        // What came after it is not lost with it.
+        let state = RunState { step: 2, ..RunState::new(MelStats::identity()) };
+        let Case { config, tokenizer, groups, scale, .. } = &case;
+        let parts = CheckpointParts { config, tokenizer, state: &state, groups, scale, own_voice: None };
+        assert_eq!(case.weight_of(&writer.save(&parts).unwrap().folder), 1.0);
     }
 }

@@ -8,7 +8,11 @@ use host::config::Config;
 use host::loader::{BlockLayout, Position, Section, SoundKind};
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
-use torchx::stream::settled;
+use torchx::Stream;
+use torchx::stream::{record_stream, settled};
+
+/// What streams are asked for here is there.
+const STREAMS: &str = "streams of this device";
 
 /// What a run's batches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +107,12 @@ impl Features {
         let waveform = augment.waveform(&samples(block, section), batch, at);
         let magnitude = || self.extractor.magnitude(&waveform);
         let magnitude = settled(self.extractor.device(), "spectra of a batch", &waveform.size(), magnitude);
-        let magnitude = magnitude.expect("the device has a default stream");
+        let magnitude = magnitude.expect(STREAMS);
+        if magnitude.device().is_cuda() {
+            // Made on the default stream the first time: its memory is not given away there before this stream has read it.
+            let here = Stream::current(magnitude.device()).expect(STREAMS);
+            record_stream(&magnitude, &here).expect(STREAMS);
+        }
         self.extractor.bands(&augment.spectrum(&magnitude, batch, at))
     }
 

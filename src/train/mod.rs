@@ -47,6 +47,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tune::Tuner;
 
+/// After so long somebody who waits for a checkpoint wants to know for what.
+const SLOW_WRITE: Duration = Duration::from_secs(1);
+
 /// The folder that a run writes to. Opened before anything slow, so that a folder that cannot be used is found at once.
 pub struct OutputFolder {
     /// None where another rank writes.
@@ -229,6 +232,9 @@ fn run_to_end<L: Learner>(
         note(bar, &format!("{} ranks on {machines}; gradients by {}", ranks.me.size, exchange.describe()));
         state = ranks.of_first("state", &state)?;
     }
+    if let (Some(writer), true) = (&output.writer, resumed.is_some()) {
+        writer.restore_best(state.best_step)?;
+    }
     let expected = context.expected_steps();
     let resumed_at = resumed.map(|checkpoint| checkpoint.state.step);
     let mut log = Log::create(context, &output.log_dir, &step, resumed_at, expected)?;
@@ -292,6 +298,7 @@ fn run_to_end<L: Learner>(
             if !outcome.interrupted || state.step.is_multiple_of(interval) {
                 best = state.best_loss.is_none_or(|before| compared < before);
                 state.best_loss = state.best_loss.filter(|before| *before <= compared).or(Some(compared));
+                state.best_step = if best { Some(state.step) } else { state.best_step };
                 state.stale_validations = if best { 0 } else { state.stale_validations + 1 };
             }
             outcome.validation_loss = Some(loss);
@@ -302,11 +309,12 @@ fn run_to_end<L: Learner>(
 
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
         // and when this validation was one too many in a row without a better one
+        let is_over = logged.is_err() || outcome.interrupted || end(training, &state).is_some();
         let planned = saves || best || logged.is_err() || end(training, &state).is_some();
-        if planned || wanted {
-            if planned {
-                step.ensure_equal(state.step)?; // what one rank alone was asked for, the others do not know of
-            }
+        if planned {
+            step.ensure_equal(state.step)?; // what one rank alone was asked for, the others do not know of
+        }
+        if let Some(writer) = &mut output.writer {
             let parts = CheckpointParts {
                 config,
                 tokenizer: &data.tokenizer,
@@ -315,14 +323,26 @@ fn run_to_end<L: Learner>(
                 scale: &step.scale,
                 own_voice,
             };
-            if let Some(writer) = &mut output.writer {
-                tell(writer.begin(&parts, best)?, &mut log, &mut outcome);
+            let mut save = || -> Result<()> {
+                if planned || wanted {
+                    tell(writer.begin(&parts, best)?, &mut log, &mut outcome);
+                }
+                if is_over && writer.is_late(SLOW_WRITE) {
+                    note(bar, "waiting until the checkpoint is written");
+                }
+                tell(if is_over { writer.wait()? } else { writer.written()? }, &mut log, &mut outcome);
+                Ok(())
+            };
+            if let Err(error) = save() {
+                // What was trained since is not lost with a checkpoint that could not be written.
+                let Ok(saved) = writer.save(&parts) else { return Err(error) };
+                let fact = format!("the run was stopped at step {}, which was saved", saved.step);
+                tell(Some(saved), &mut log, &mut outcome);
+                return Err(error.context(fact));
             }
-            log.interrupt(state.step);
         }
-        if let Some(writer) = &mut output.writer {
-            let is_over = logged.is_err() || outcome.interrupted || end(training, &state).is_some();
-            tell(if is_over { writer.wait()? } else { writer.written()? }, &mut log, &mut outcome);
+        if planned || wanted {
+            log.interrupt(state.step);
         }
         logged
             .hint("free some space, then go on with --resume")
