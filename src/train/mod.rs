@@ -310,7 +310,7 @@ fn run_to_end<L: Learner>(
         // save: weights, moments, loader position; also when logs cannot be written, so that no step is lost
         // and when this validation was one too many in a row without a better one
         let is_over = logged.is_err() || outcome.interrupted || end(training, &state).is_some();
-        let planned = saves || best || logged.is_err() || end(training, &state).is_some();
+        let planned = saves || best || is_over;
         if planned {
             step.ensure_equal(state.step)?; // what one rank alone was asked for, the others do not know of
         }

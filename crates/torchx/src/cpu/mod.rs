@@ -24,6 +24,11 @@ pub(crate) fn serves(x: &Tensor) -> bool {
 }
 
 /// Whether the processor has the widest vectors that loops are compiled for.
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
+}
+
 #[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512vl")

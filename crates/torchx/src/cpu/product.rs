@@ -136,23 +136,18 @@ fn sum_of_rows(rows: &Tensor) -> Result<Tensor, Error> {
 /// rows that overlap.
 fn product(left: &Tensor, right: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
     let ((rows, terms), (_, columns)) = (left.size2()?, right.size2()?);
-    assert_eq!(terms, right.size()[0], "terms of both sides");
+    assert!(terms == right.size()[0] && rows.min(terms).min(columns) > 0 && super::has_avx512());
     let (made, out) = Out::new(&[rows, columns])?;
     let bias = bias.map(Tensor::f_contiguous).transpose()?;
     // SAFETY: f32 on the CPU, and nobody writes to it.
     let bias = bias.as_ref().map(|bias| unsafe { values::<f32>(bias) });
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: matrices of these sizes, on a processor that was asked for its instructions.
-    unsafe {
-        avx512::multiply(&Matrix::of(left), &Matrix::of(right), bias, out);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    unreachable!("nobody asks for {out:?} and {bias:?} where there are no such vectors");
+    // SAFETY: matrices of these sizes, and none is empty; the processor was asked for its instructions.
+    unsafe { avx512::multiply(&Matrix::of(left), &Matrix::of(right), bias, out) };
     Ok(made)
 }
 
 /// A matrix somewhere in memory.
-#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 struct Matrix {
     first: *const f32,
     columns: usize,
@@ -169,6 +164,16 @@ impl Matrix {
         let (size, strides) = (tensor.size(), tensor.stride());
         let [columns, row_stride, column_stride] = [size[1], strides[0], strides[1]].map(|number| number as usize);
         Matrix { first: tensor.data_ptr().cast_const().cast(), columns, row_stride, column_stride }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod avx512 {
+    use super::super::Out;
+    use super::Matrix;
+
+    pub(super) unsafe fn multiply(_: &Matrix, _: &Matrix, _: Option<&[f32]>, _: Out) {
+        unreachable!("nobody asks for it where there are no such vectors");
     }
 }
 
