@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 /// Trains in hundredths of a second.
 const CONFIG: &str = "
-model: {text_dim: 32, text_layers: 1, text_heads: 2, decoder_dim: 32, decoder_layers: 3, decoder_heads: 2}
+model: {text_dim: 64, text_layers: 1, text_heads: 2, decoder_dim: 64, decoder_layers: 4, decoder_heads: 2}
 training: {device: cpu, model_start_delay: 1}
 data: {batch_size: 3, num_workers: 2, prefetch_buffer_size: 8, val_split: 0.1, language: en, tokenizer: characters}
 ";
@@ -45,6 +45,8 @@ struct Plant {
     cores: usize,
 }
 
+/// More than buffers hold: what is wanting shows when they are empty.
+const LONG: u64 = 24;
 const NOTHING: Plant = Plant { problem: "", code: None, slow: &[], change: |_| (), steps: 12, cores: 2 };
 
 /// What goes wrong on a CPU and on a GPU alike.
@@ -53,6 +55,7 @@ const TOO_FEW_WORKERS: Plant = Plant {
     code: Some("few-workers"),
     slow: &[("load", 3.0)],
     change: |config| config.data.num_workers = Some(1),
+    steps: LONG,
     cores: 16,
     ..NOTHING
 };
@@ -75,8 +78,14 @@ const PADDING: Plant = Plant {
 
 /// On a CPU, so anywhere.
 const PLANTS: &[Plant] = &[
-    Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 3.0)], ..NOTHING },
-    Plant { problem: "slow assembling of batches", code: Some("slow-decode"), slow: &[("load", 10.0)], ..NOTHING },
+    Plant { problem: "slow decoding", code: Some("slow-decode"), slow: &[("decode", 3.0)], steps: LONG, ..NOTHING },
+    Plant {
+        problem: "slow assembling of batches",
+        code: Some("slow-decode"),
+        slow: &[("load", 10.0)],
+        steps: LONG,
+        ..NOTHING
+    },
     Plant { problem: "slow disk", code: Some("slow-disk"), slow: &[("disk", 2.0)], ..NOTHING },
     TOO_FEW_WORKERS,
     ONE_LOCK,
@@ -157,6 +166,7 @@ const PLANTS: &[Plant] = &[
         problem: "cold cache, slow decoding",
         code: Some("slow-decode"),
         slow: &[("decode", 3.0)],
+        steps: LONG,
         change: elsewhere,
         ..NOTHING
     },
