@@ -57,7 +57,6 @@ const TOO_FEW_WORKERS: Plant = Plant {
     change: |config| config.data.num_workers = Some(1),
     steps: LONG,
     cores: 16,
-    ..NOTHING
 };
 const ONE_LOCK: Plant = Plant {
     problem: "starved by one lock",
