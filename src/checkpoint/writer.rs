@@ -210,6 +210,9 @@ fn name_of(step: u64) -> String {
 
 /// Removes a checkpoint. While that lasts, and if it is broken off, what is left of it is none by its name.
 fn discard(checkpoint: &Path) -> io::Result<()> {
+    if !checkpoint.is_dir() {
+        return Err(ErrorKind::NotADirectory.into()); // somebody's file, which stays where it is
+    }
     let name = checkpoint.file_name().expect("a checkpoint has a name").to_string_lossy();
     let hidden = checkpoint.with_file_name(format!(".{name}-old"));
     if hidden.exists() {
@@ -404,6 +407,8 @@ mod tests {
         fs::write(case.dir.path().join("step-00000000"), "").unwrap();
         case.begin(&mut writer, 4, false).unwrap();
         assert_eq!(writer.wait().unwrap().unwrap().step, 4);
+        drop(writer);
+        assert!(case.dir.path().join("step-00000000").exists() && CheckpointWriter::new(case.dir.path(), 1).is_ok());
     }
 
     #[test]
