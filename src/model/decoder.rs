@@ -13,6 +13,7 @@ use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use torchx::fused::{self, Infill};
+use torchx::gradients;
 
 /// Channels of the sinusoidal time embedding.
 const TIME_CHANNELS: i64 = 128;
@@ -56,8 +57,6 @@ pub struct Conditioning<'a> {
     /// `[rows, 1]`, f32: 0 where content is dropped.
     pub content_mask: &'a Tensor,
     pub context: Option<Context<'a>>,
-    /// `[utterances]`: 0 is noise and 1 is speech.
-    pub times: &'a Tensor,
 }
 
 /// Frames that are given clean, in place of noisy ones.
@@ -107,21 +106,16 @@ impl Decoder {
         self.output.width()
     }
 
+    /// `tables`: the modulation at the times of the utterances. Both they and the rates may serve for many calls.
+    ///
     /// # Shapes
     /// - noisy: `[frames, n_mels]`, f32
     /// - output: velocity `[frames, n_mels]`, f32
-    pub fn forward(&self, noisy: &Tensor, conditioning: &Conditioning, seqs: &Packed, kind: Kind) -> Tensor {
-        let halved = half(seqs);
-        self.velocity(noisy, conditioning, &self.rates(seqs, &halved, kind))
-    }
-
-    /// The same on rates that are made once for many times.
-    pub fn velocity(&self, noisy: &Tensor, conditioning: &Conditioning, rates: &Rates) -> Tensor {
-        let tables = self.tables(conditioning.times, rates.full.mask.kind());
+    pub fn velocity(&self, noisy: &Tensor, conditioning: &Conditioning, tables: &[Tensor], rates: &Rates) -> Tensor {
         let chain = |stages: &[Stage], x: Tensor| stages.iter().fold(x, |x, stage| stage(&x));
-        let outer = chain(&self.outward(&tables, rates), self.enter(noisy, conditioning, rates));
-        let inner = chain(&self.inward(&tables, rates), outer.shallow_clone());
-        self.leave(&(outer + inner), &tables, rates)
+        let outer = chain(&self.outward(tables, rates), self.enter(noisy, conditioning, rates));
+        let inner = chain(&self.inward(tables, rates), outer.shallow_clone());
+        self.leave(&(outer + inner), tables, rates)
     }
 
     /// How a speaker sounds to the decoder: its transformer blocks' output over frames that are all given as context, in
@@ -135,7 +129,6 @@ impl Decoder {
             content: &Tensor::zeros([seqs.len(), self.dim], like),
             content_mask: &Tensor::zeros([seqs.len(), 1], like),
             context: Some(Context { mel, mask: &seqs.mask }),
-            times: &times,
         };
         let tables = self.tables(&times, kind);
         let mut stages = self.outward(&tables, &rates);
@@ -151,27 +144,25 @@ impl Decoder {
         &self,
         noisy: &Tensor,
         conditioning: &Conditioning,
-        seqs: &Packed,
-        kind: Kind,
+        made: &[Tensor],
+        rates: &Rates,
         loss: impl FnOnce(&Tensor) -> Tensor,
     ) -> (Tensor, Tensor) {
-        let halved = half(seqs);
-        let rates = self.rates(seqs, &halved, kind);
         let content = leaf(conditioning.content);
         let conditioning = Conditioning { content: &content, ..*conditioning };
-        let made = self.tables(conditioning.times, kind);
         let tables: Vec<Tensor> = made.iter().map(leaf).collect();
-        let entered = self.enter(noisy, &conditioning, &rates);
+        let entered = self.enter(noisy, &conditioning, rates);
 
-        let (outward, inward) = (self.outward(&tables, &rates), self.inward(&tables, &rates));
+        let (outward, inward) = (self.outward(&tables, rates), self.inward(&tables, rates));
         let (outer_inputs, outer) = run(&outward, &entered);
         let (inner_inputs, inner) = run(&inward, &outer);
         let sum = leaf(&(outer + inner));
-        let loss = loss(&self.leave(&sum, &tables, &rates));
+        let loss = loss(&self.leave(&sum, &tables, rates));
         loss.backward();
         let by_sum = sum.grad();
         let by_outer = &by_sum + go_back(&inward, &inner_inputs, &by_sum);
         let by_entered = go_back(&outward, &outer_inputs, &by_outer);
+        gradients::join_aside().expect(FIXED);
         let by_tables: Tensor = made.iter().zip(&tables).map(|(made, table)| along(made, &table.grad())).sum();
         (along(&entered, &by_entered) + by_tables).backward();
         (loss.detach(), content.grad())
@@ -240,11 +231,12 @@ impl Decoder {
         self.output.forward(&normal).to_kind(Kind::Float)
     }
 
-    /// Modulation of every block in turn (`table_sizes`), each with a row for every utterance and one for gaps.
-    fn tables(&self, times: &Tensor, kind: Kind) -> Vec<Tensor> {
+    /// Modulation of every block in turn (`table_sizes`), each with a row for every utterance and one for gaps. `times`:
+    /// `[utterances]`, 0 is noise and 1 is speech.
+    pub fn tables(&self, times: &Tensor, kind: Kind) -> Vec<Tensor> {
         let time = self.time_in.forward(&sinusoidal(times).to_kind(kind)).silu();
         let tables = self.modulation.forward(&with_gap_row(&self.time_out.forward(&time).silu()));
-        tables.split_with_sizes(table_sizes(self.blocks.len() as i64, self.dim), 1)
+        fused::split(&tables, &table_sizes(self.blocks.len() as i64, self.dim)).expect(FIXED)
     }
 
     /// Modulation at each of these times, computed beforehand: `[times, tables]`. Scales have the 1 in them that norms add.

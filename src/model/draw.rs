@@ -106,7 +106,7 @@ impl Draw {
 
     pub fn conditioning<'a>(&'a self, content: &'a Tensor) -> Conditioning<'a> {
         let context = self.masks.context.as_ref().map(|mask| Context { mel: &self.context_mel, mask });
-        Conditioning { content, content_mask: &self.masks.content, context, times: &self.times }
+        Conditioning { content, content_mask: &self.masks.content, context }
     }
 
     /// Mean over generated frames: the context is given, so there is nothing to learn from it.

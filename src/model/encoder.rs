@@ -4,12 +4,13 @@
 
 use super::graph::GraphWriter;
 use super::layers::{Attention, Conv, FIXED, GraphRotary, LayerNorm, Linear, Rotary, embedded, embedding};
-use super::track::{Track, with_gap_row};
+use super::track::Track;
 use host::config;
 use host::onnx::Value;
 use tch::nn::Path;
 use tch::{Kind, Tensor};
-use torchx::fused::{self, Dropout};
+use torchx::fused::{self, Dropout, LaidWeights, Taps};
+use torchx::stream::beside;
 
 pub struct Encoder {
     embedding: Tensor,
@@ -73,9 +74,12 @@ impl Encoder {
     pub fn forward(&self, tokens: &Tensor, languages: &Tensor, track: &Track, train: bool) -> Encoded {
         let kind = track.mask.kind();
         let scale = (self.embedding.size()[1] as f64).sqrt();
-        let spoken = with_gap_row(&embedded(&self.languages, languages, scale, kind));
+        // Many small kernels, which run beside the first of the text's.
+        let laid = beside(tokens.device(), "weights", || train.then(|| self.laid_weights(kind))).expect(FIXED);
+        let spoken = embedded(&self.languages, languages, scale, kind);
         let mut x = embedded(&self.embedding, tokens, scale, kind) + track.owners.spread(&spoken);
         let dropout = dropout(self.dropout, &x, train);
+        let _laid = laid.join().expect(FIXED);
         for (conv, norm) in &self.prenet {
             x = conv_norm(&x, conv, norm, true, &dropout, track);
         }
@@ -85,6 +89,14 @@ impl Encoder {
         }
         let [hidden, _] = self.norm.forward_beside(&x);
         Encoded { table: self.out.forward(&hidden), hidden, widths: self.widths }
+    }
+
+    fn laid_weights(&self, kind: Kind) -> LaidWeights {
+        let prenet = self.prenet.iter().map(|(conv, _)| (conv.weights().weight, Taps::Within));
+        let blocks = self.blocks.iter().flat_map(|Block { widen, narrow, .. }| {
+            [(widen.weights().weight, Taps::Within), (narrow.weights().weight, Taps::Apart)]
+        });
+        LaidWeights::new(prenet.chain(blocks), kind).expect(FIXED)
     }
 
     /// Hidden states (`[text, text_dim]`) and content for the decoder (`[text, decoder_dim]`) of tokens (`[text]`) of one

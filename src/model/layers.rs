@@ -303,8 +303,8 @@ impl Attention {
         let (len, channels) = x.size2().expect("packed input is [len, channels]");
         let qkv = self.qkv.forward(x).view([len, 3, self.heads, channels / self.heads]);
         let (Rotary { cos, sin }, seqs) = (rotary, track.seqs);
-        let mixed = fused::attention(&qkv, cos, sin, &seqs.cu_seqlens, seqs.longest_segment).expect(FIXED);
-        self.out.forward(&mixed)
+        let mixed = fused::attention(&qkv, [cos, sin], &seqs.cu_seqlens, seqs.longest_segment, &track.spans);
+        self.out.forward(&mixed.expect(FIXED))
     }
 
     pub fn round(&self) {

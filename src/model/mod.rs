@@ -22,7 +22,7 @@ use crate::feed::{Batch, Packed};
 use align::Aligner;
 pub use branches::{Branch, Branches};
 use context::ContextMasks;
-use decoder::{Conditioning, Context, Decoder};
+use decoder::{Conditioning, Context, Decoder, Rates};
 use draw::Draw;
 use encoder::{DurationPredictor, Encoded, Encoder, duration_loss};
 use graph::GraphWriter;
@@ -31,7 +31,12 @@ use host::onnx::{Attribute, Kind as Number, Port, Value};
 use tch::nn::Path;
 use tch::{Kind, Tensor};
 use torchx::fused::{self, Spans};
+use torchx::gradients;
+use torchx::stream::{Beside, beside};
 use track::{Track, half};
+
+/// What streams are asked for here is there.
+const STREAMS: &str = "streams of this device";
 
 pub struct Voice {
     encoder: Encoder,
@@ -61,10 +66,6 @@ impl Losses {
     pub const NAMES: [&'static str; 3] = ["prior", "duration", "flow"];
     /// Place of the flow's loss among them.
     pub const FLOW: usize = 2;
-
-    pub fn total(&self) -> Tensor {
-        &self.prior + &self.duration + &self.flow
-    }
 
     pub fn parts(&self) -> [&Tensor; 3] {
         [&self.prior, &self.duration, &self.flow]
@@ -145,29 +146,40 @@ impl Voice {
     }
 
     fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
+        let halved = early(batch, || half(&draw.frames)).ahead();
+        let ready = early(batch, || self.modulation(draw, &halved));
         let aligned = self.aligned(batch, train);
-        let guess = self.decoder.forward(&draw.noisy, &draw.conditioning(&aligned.content), &draw.frames, self.kind);
+        let (rates, tables) = ready.join().expect(STREAMS);
+        let guess = self.decoder.velocity(&draw.noisy, &draw.conditioning(&aligned.content), &tables, &rates);
         aligned.losses(draw.loss(&guess))
     }
 
     /// Adds `weight` (0-d) times the losses' gradients to the parameters'. The losses come back without a graph.
     pub fn backward(&self, batch: &Batch, weight: &Tensor) -> Losses {
-        self.backward_at(batch, &Draw::new(batch, self.draws, self.context_share, self.condition_dropout), weight)
+        let draw = || Draw::new(batch, self.draws, self.context_share, self.condition_dropout);
+        self.backward_at(batch, &early(batch, draw).ahead(), weight)
     }
 
     fn backward_at(&self, batch: &Batch, draw: &Draw, weight: &Tensor) -> Losses {
         if !self.recompute {
             let losses = self.losses_at(batch, draw, true);
-            (losses.total() * weight).backward();
+            gradients::backward_all(&losses.parts(), weight).expect(layers::FIXED);
             return losses.detach();
         }
+        let halved = early(batch, || half(&draw.frames)).ahead();
+        let ready = early(batch, || self.modulation(draw, &halved));
         let aligned = self.aligned(batch, true);
+        let (rates, tables) = ready.join().expect(STREAMS);
         let loss = |guess: &Tensor| draw.loss(guess) * weight;
         let conditioning = draw.conditioning(&aligned.content);
-        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &draw.frames, self.kind, loss);
+        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &tables, &rates, loss);
         let rest = (&aligned.prior + &aligned.duration) * weight + along(&aligned.content, &by_content);
         rest.backward();
         aligned.losses(flow / weight).detach()
+    }
+
+    fn modulation<'a>(&'a self, draw: &'a Draw, halved: &'a Packed) -> (Rates<'a>, Vec<Tensor>) {
+        (self.decoder.rates(&draw.frames, halved, self.kind), self.decoder.tables(&draw.times, self.kind))
     }
 
     /// Content along the frames, and what is learned from text and alignment alone.
@@ -175,11 +187,14 @@ impl Voice {
         let (text, frames) = (&batch.text, &batch.frames);
         let track = self.text_track(text);
         let encoded = self.encoder.forward(&batch.tokens, &batch.languages, &track, train);
+        // Durations are wanted at the end alone: their small kernels run beside the search.
+        let predicted = || self.duration.forward(&encoded.hidden, &track, train);
+        let predicted = beside(batch.mel.device(), "durations", predicted).expect(STREAMS);
         let token_of_frame = self.token_of_frame(&encoded, batch);
         let along = Spans::new(&frames.owner, &frames.starts, &frames.lens).expect("three lists");
         let laid =
             fused::lay(&encoded.table, &token_of_frame, self.n_mels(), &track.spans, &along).expect(layers::FIXED);
-        let predicted = self.duration.forward(&encoded.hidden, &track, train);
+        let predicted = predicted.join().expect(STREAMS);
         Aligned {
             prior: fused::square_loss(&laid.mean, &batch.mel, &frames.mask, None, 0.5).expect(layers::FIXED),
             duration: duration_loss(&predicted, &laid.lasted, &text.mask),
@@ -231,9 +246,10 @@ impl Voice {
                 content: &content,
                 content_mask: &branches.content_mask,
                 context: branches.context.as_ref().map(|(mel, mask)| Context { mel, mask }),
-                times: &times,
             };
-            branches.sum(&self.decoder.velocity(&x.index_select(0, &branches.frame_of_row), &conditioning, &rates))
+            let tables = self.decoder.tables(&times, self.kind);
+            let rows = x.index_select(0, &branches.frame_of_row);
+            branches.sum(&self.decoder.velocity(&rows, &conditioning, &tables, &rates))
         };
         flow::sample(noise.shallow_clone(), steps, velocity)
     }
@@ -380,6 +396,12 @@ impl Voice {
     pub fn describe(&self, mel: &Tensor, frames: &Packed) -> Tensor {
         self.decoder.describe(mel, frames, self.kind)
     }
+}
+
+/// What the decoder needs and is known before the text is: small kernels, one after the other, which run beside the encoder's.
+/// The last of them is to be joined.
+fn early<T>(batch: &Batch, work: impl FnOnce() -> T) -> Beside<T> {
+    beside(batch.mel.device(), "before the decoder", work).expect(STREAMS)
 }
 
 /// A number whose gradient by `output` is `gradient`.

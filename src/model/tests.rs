@@ -19,6 +19,12 @@ fn tiny() -> config::Model {
     model
 }
 
+impl Losses {
+    fn total(&self) -> Tensor {
+        self.parts().into_iter().sum()
+    }
+}
+
 fn weight(share: f32) -> Tensor {
     Tensor::from(share)
 }
@@ -83,8 +89,8 @@ fn fixed_loss(voice: &Voice, batch: &Batch) -> Tensor {
     let times = Tensor::full([batch.frames.capacity()], 0.3, (Kind::Float, Device::Cpu));
     let mask = first_third(batch);
     let context = voice.clones().then_some(Context { mel: &batch.mel, mask: &mask });
-    let conditioning = Conditioning { content: &content, content_mask: &(-&mask + 1.0), context, times: &times };
-    let guess = voice.decoder.forward(&(&batch.mel * 0.5), &conditioning, &batch.frames, Kind::Float);
+    let conditioning = Conditioning { content: &content, content_mask: &(-&mask + 1.0), context };
+    let guess = velocity(voice, &(&batch.mel * 0.5), &conditioning, &times, &batch.frames);
     let lasted = align::durations(&path, &batch.text, &batch.frames);
     let predicted = voice.duration.forward(&encoded.hidden, &track, false);
     let by_token = duration_loss(&predicted, &lasted, &batch.text.mask) * lasted.sum(Kind::Float);
@@ -200,10 +206,16 @@ fn two_draws_are_the_mean_of_each_alone() {
     agree(&together, &apart, 1e-5, 1e-3);
 }
 
+fn velocity(voice: &Voice, noisy: &Tensor, conditioning: &Conditioning, times: &Tensor, frames: &Packed) -> Tensor {
+    let (decoder, halved) = (&voice.decoder, half(frames));
+    let (tables, rates) = (decoder.tables(times, Kind::Float), decoder.rates(frames, &halved, Kind::Float));
+    decoder.velocity(noisy, conditioning, &tables, &rates)
+}
+
 /// The decoder's guess for a batch's own frames at fixed noise.
 fn guess(voice: &Voice, batch: &Batch, draw: &Draw) -> Tensor {
     let content = voice.aligned(batch, false).content;
-    voice.decoder.forward(&draw.noisy, &draw.conditioning(&content), &draw.frames, Kind::Float) * &batch.frames.mask
+    velocity(voice, &draw.noisy, &draw.conditioning(&content), &draw.times, &draw.frames) * &batch.frames.mask
 }
 
 #[test]
@@ -618,7 +630,7 @@ fn tables_of_an_axis_on_the_gpu_equal_the_cpu() {
         for (wanted, found) in [(&wanted, &found), (&batch.text, &gpu_batch.text)] {
             let (wanted, found) = (Track::new(wanted, kind), Track::new(found, kind));
             assert_eq!(wanted.mask, found.mask.to_device(Device::Cpu));
-            let owners = wanted.seqs.capacity() + 1;
+            let owners = wanted.seqs.capacity();
             let rows = Tensor::arange(owners * 4, (Kind::Float, Device::Cpu)).view([owners, 4]).to_kind(kind);
             assert_eq!(wanted.owners.spread(&rows), found.owners.spread(&rows.to_device(GPU)).to_device(Device::Cpu));
             let (wanted, found) = (layers::Rotary::new(&wanted, 16), layers::Rotary::new(&found, 16));

@@ -7,9 +7,13 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace fused {
 
@@ -33,52 +37,98 @@ class Aside {
   void run(std::vector<Tensor> inputs, Work work) {
     std::lock_guard guard(lock_);
     if (!allowed_ || !inputs[0].is_cuda()) return work();
-    c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
-    auto main = device.getStream(inputs[0].device());
-    if (!stream_) stream_ = device.getStreamFromGlobalPool(inputs[0].device(), /*isHighPriority=*/false);
-    while (pending_.size() >= BEHIND) wait_for_first(main);
-    c10::Event ready(c10::DeviceType::CUDA);
-    ready.record(main);
-    ready.block(*stream_);
-    device.exchangeStream(*stream_);
-    try {
-      work();
-    } catch (...) {
-      device.exchangeStream(main);
-      throw;
-    }
-    device.exchangeStream(main);
-    pending_.push_back({std::move(inputs), c10::Event(c10::DeviceType::CUDA)});
-    pending_.back().done.record(*stream_);
+    auto stream = current(inputs[0]);
+    later_.push_back({std::move(inputs), work, stream});
+    begin();
   }
 
-  // What is queued on the current stream from now on goes behind everything on the lane.
+  // The same for what is too small to be worth an event of its own: it goes ahead of the next piece of work. What `work` writes
+  // it must hold by an alias, such as `detach` makes: a gradient that is held by itself is copied by LibTorch for the weight,
+  // at once, instead of being handed over.
+  template <class Work>
+  void later(std::vector<Tensor> inputs, Work work) {
+    std::lock_guard guard(lock_);
+    if (!allowed_ || !inputs[0].is_cuda()) return work();
+    auto stream = current(inputs[0]);
+    later_.push_back({std::move(inputs), work, stream});
+  }
+
+  // What is queued on the current stream from now on goes behind everything on the lane, whoever joined it before.
   void join() {
     std::lock_guard guard(lock_);
-    if (pending_.empty()) return;
-    c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
-    auto main = device.getStream(stream_->device());
-    while (!pending_.empty()) wait_for_first(main);
+    if (!later_.empty()) begin();
+    // Taken out first: where this throws, as in a capture that failed, their events are of no use to the next pass.
+    auto pending = std::exchange(pending_, {});
+    auto last = allowed_ ? last_ : std::exchange(last_, nullptr);
+    if (last) last->block(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(stream_->device()));
+    for (auto& piece : pending) give_back(piece);
   }
 
  private:
-  // Pieces of work that may be behind the main stream: more hold more memory.
-  static constexpr size_t BEHIND = 4;
+  // Pieces of work that may be behind the main stream: more hold more memory, fewer make it wait (docs/kernels.md).
+  static constexpr size_t BEHIND = 12;
 
-  struct Piece {
+  struct Work {
     std::vector<Tensor> inputs;
-    c10::Event done;
+    std::function<void()> work;
+    c10::Stream from;  // where its inputs are made and given back
   };
 
-  void wait_for_first(const c10::Stream& main) {
-    pending_.front().done.block(main);
-    pending_.pop_front();
+  struct Piece {
+    std::vector<Work> parts;
+    std::shared_ptr<c10::Event> done;
+  };
+
+  static c10::Stream current(const Tensor& tensor) {
+    return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(tensor.device());
+  }
+
+  // All that waits becomes one piece.
+  void begin() {
+    c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
+    auto parts = std::exchange(later_, {});
+    if (!stream_) stream_ = device.getStreamFromGlobalPool(parts[0].from.device(), /*isHighPriority=*/false);
+    while (pending_.size() >= BEHIND) {
+      give_back(pending_.front());
+      pending_.pop_front();
+    }
+    for (auto& stream : streams_of(parts)) {
+      c10::Event ready(c10::DeviceType::CUDA);
+      ready.record(stream);
+      ready.block(*stream_);
+    }
+    auto before = device.exchangeStream(*stream_);
+    try {
+      for (auto& part : parts) part.work();
+    } catch (...) {
+      device.exchangeStream(before);
+      throw;
+    }
+    device.exchangeStream(before);
+    last_ = std::make_shared<c10::Event>(c10::DeviceType::CUDA);
+    last_->record(*stream_);
+    pending_.push_back({std::move(parts), last_});
+  }
+
+  // Each once.
+  static std::vector<c10::Stream> streams_of(const std::vector<Work>& parts) {
+    std::vector<c10::Stream> streams;
+    for (auto& part : parts)
+      if (std::find(streams.begin(), streams.end(), part.from) == streams.end()) streams.push_back(part.from);
+    return streams;
+  }
+
+  // Its inputs' memory goes back to the streams that it came from, which therefore wait.
+  static void give_back(Piece& piece) {
+    for (auto& stream : streams_of(piece.parts)) piece.done->block(stream);
   }
 
   std::mutex lock_;
   bool allowed_ = false;
   std::optional<c10::Stream> stream_;
+  std::vector<Work> later_;
   std::deque<Piece> pending_;
+  std::shared_ptr<c10::Event> last_;  // behind everything on the lane, as long as gradients may be made there
 };
 
 }  // namespace fused

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <utility>
+#include <vector>
 
 using namespace fused;
 
@@ -86,11 +87,13 @@ struct Vectors {
   Extent block() const { return {lanes, static_cast<uint32_t>(DEPTH), 1}; }
 };
 
-// [width] from what the blocks summed, or [parts, width].
+// [width] from what the blocks summed, or [parts, width]: gradients of weights, made aside.
 Tensor sum_blocks(const void* reduce, const Program& program, const Tensor& partial, at::IntArrayRef size) {
   auto sums = floats(partial, size);
-  launch(program, reduce, {shares(sums.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(sums),
-         narrow(partial.size(0)), narrow(sums.numel()));
+  Aside::lane().later({partial}, [reduce, partial, made = sums.detach(), &program] {
+    launch(program, reduce, {shares(made.numel(), 32), 1, 1}, {32, 32, 1}, at_start(partial), at_start(made),
+           narrow(partial.size(0)), narrow(made.numel()));
+  });
   return sums;
 }
 
@@ -149,16 +152,39 @@ Tensor unfolded(const Program& program, const Tensor& x, const Neighbours& near,
 
 enum class Taps { within, apart };  // filters of channels side by side, or a matrix for each tap
 
-// [filters, taps * channels] or [taps * filters, channels], in the kind of the activations, from [filters, channels, taps].
+// Mirror of the struct in product.cu.
+struct Weights {
+  static constexpr int32_t MOST = 16;
+
+  const void* weight[MOST];
+  void* laid[MOST];
+  int32_t channels[MOST], filter_stride[MOST], tap_stride[MOST], end[MOST], count = 0;
+};
+
+// Of each weight [filters, taps * channels] or [taps * filters, channels], in the kind of the activations, from [filters,
+// channels, taps]; all have as many taps.
+std::vector<Tensor> laid(const Program& program, const std::vector<std::pair<Tensor, Taps>>& weights, const Tensor& like) {
+  std::vector<Tensor> made;
+  Weights part;
+  for (const auto& [weight, taps] : weights) {
+    auto filters = weight.size(0), channels = weight.size(1), count = weight.size(2);
+    bool within = taps == Taps::within;
+    made.push_back(within ? at::empty({filters, count * channels}, like.options())
+                          : at::empty({count * filters, channels}, like.options()));
+    auto at = part.count++;
+    part.weight[at] = at_start(weight), part.laid[at] = at_start(made.back());
+    part.channels[at] = narrow(channels), part.filter_stride[at] = narrow(within ? count * channels : channels);
+    part.tap_stride[at] = narrow(within ? channels : filters * channels);
+    part.end[at] = narrow(filters * shares(channels, CHUNK) + (at > 0 ? part.end[at - 1] : 0));
+    if (part.count < Weights::MOST && made.size() < weights.size()) continue;
+    launch(program, program.forward, {static_cast<uint32_t>(part.end[at]), 1, 1}, {THREADS, 1, 1}, part);
+    part.count = 0;
+  }
+  return made;
+}
+
 Tensor laid(const Program& program, const Tensor& weight, Taps taps, const Tensor& like) {
-  auto filters = weight.size(0), channels = weight.size(1), count = weight.size(2);
-  bool within = taps == Taps::within;
-  auto out = within ? at::empty({filters, count * channels}, like.options())
-                    : at::empty({count * filters, channels}, like.options());
-  launch(program, program.forward, {static_cast<uint32_t>(filters), shares(channels, CHUNK), 1}, {THREADS, 1, 1},
-         at_start(weight), at_start(out), narrow(channels), narrow(within ? count * channels : channels),
-         narrow(within ? channels : filters * channels));
-  return out;
+  return laid(program, {{dense(weight), taps}}, like)[0];
 }
 
 // The other way round, in f32.
@@ -229,14 +255,14 @@ struct FeedForward : Function<FeedForward> {
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_norm_weight,
                         const Tensor& any_norm_bias, const Tensor& any_widen, const Tensor& /*widen_bias*/,
                         const Tensor& any_narrow, const Tensor& any_narrow_bias, const Tensor* product_bias,
-                        Spans spans, Dropout dropout, Programs programs) {
+                        const Tensor* const* laid_ahead, Spans spans, Dropout dropout, Programs programs) {
     auto x = dense(any_x), norm_weight = dense(any_norm_weight), norm_bias = dense(any_norm_bias);
     auto narrow_bias = dense(any_narrow_bias);
     auto taps = any_widen.size(2);
     Neighbours near = {*spans.owner, spans.starts->size(0)};
     Drop drop(dropout);
-    auto widen = laid(*programs.product, dense(any_widen), Taps::within, x);
-    auto narrow = laid(*programs.product, dense(any_narrow), Taps::apart, x);
+    auto widen = laid_ahead[0] ? *laid_ahead[0] : laid(*programs.product, any_widen, Taps::within, x);
+    auto narrow = laid_ahead[1] ? *laid_ahead[1] : laid(*programs.product, any_narrow, Taps::apart, x);
     auto seen = normed(*programs.norm, x, Tensor(), norm_weight, norm_bias, near, taps, Drop());
     auto wide = multiply(*programs.product, seen, widen.t(), product_bias, /*relu=*/true);
     auto apart = multiply(*programs.product, wide, narrow.t());
@@ -275,7 +301,7 @@ struct FeedForward : Function<FeedForward> {
     auto [grad_x, sums] = norm_backward(*programs.norm, x, norm_weight, grad_seen, grad, near, 2, Drop());
     return {grad_x,      sums.select(0, 0), sums.select(0, 1), grad_widen, grad_widen_bias,
             grad_narrow, grad_narrow_bias,  Tensor(),          Tensor(),   Tensor(),
-            Tensor()};
+            Tensor(),    Tensor()};
   }
 };
 
@@ -283,12 +309,13 @@ struct FeedForward : Function<FeedForward> {
 struct ConvNorm : Function<ConvNorm> {
   static Tensor forward(AutogradContext* context, const Tensor& any_x, const Tensor& any_weight,
                         const Tensor& any_norm_weight, const Tensor& any_norm_bias, const Tensor& /*bias*/,
-                        const Tensor* product_bias, bool residual, Spans spans, Dropout dropout, Programs programs) {
+                        const Tensor* product_bias, const Tensor* laid_ahead, bool residual, Spans spans,
+                        Dropout dropout, Programs programs) {
     auto x = dense(any_x), norm_weight = dense(any_norm_weight), norm_bias = dense(any_norm_bias);
     auto taps = any_weight.size(2);
     Neighbours near = {*spans.owner, spans.starts->size(0)};
     Drop drop(dropout);
-    auto weight = laid(*programs.product, dense(any_weight), Taps::within, x);
+    auto weight = laid_ahead ? *laid_ahead : laid(*programs.product, any_weight, Taps::within, x);
     auto seen = unfolded(*programs.fold, x, near, taps, false, Drop());
     auto local = multiply(*programs.product, seen, weight.t(), product_bias, /*relu=*/true);
     auto out = normed(*programs.norm, local, residual ? x : Tensor(), norm_weight, norm_bias, Neighbours(), 1, drop);
@@ -321,7 +348,7 @@ struct ConvNorm : Function<ConvNorm> {
       auto grad_seen = multiply(*programs.product, grad_local, weight);
       grad_x = folded(*programs.fold, grad_seen, passed, Tensor(), near, taps, true, Drop());
     }
-    return {grad_x,   grad_weight, sums.select(0, 0), sums.select(0, 1), sums.select(0, 2),
+    return {grad_x,   grad_weight, sums.select(0, 0), sums.select(0, 1), sums.select(0, 2), Tensor(),
             Tensor(), Tensor(),    Tensor(),          Tensor(),          Tensor()};
   }
 };
@@ -343,21 +370,34 @@ char* torchx_residual(const Program* program, const Tensor* x, const Tensor* y, 
 }
 
 // `weights`: of the norm, of the layer that widens and of the one that narrows, each with its bias; and the bias of the
-// layer that widens in the kind of x.
-char* torchx_feed_forward(Programs programs, const Tensor* x, const Tensor* const* weights, Spans spans,
-                          Dropout dropout, Tensor** output) {
+// layer that widens in the kind of x. `laid`: of both layers, or null.
+char* torchx_feed_forward(Programs programs, const Tensor* x, const Tensor* const* weights, const Tensor* const* laid,
+                          Spans spans, Dropout dropout, Tensor** output) {
   return guarded([&] {
     *output = new Tensor(FeedForward::apply(*x, *weights[0], *weights[1], *weights[2], *weights[3], *weights[4],
-                                            *weights[5], weights[6], spans, dropout, programs));
+                                            *weights[5], weights[6], laid, spans, dropout, programs));
   });
 }
 
-// `weights`: of the convolution and of the norm, each with its bias; and the convolution's bias in the kind of x.
-char* torchx_conv_norm(Programs programs, const Tensor* x, const Tensor* const* weights, bool residual, Spans spans,
-                       Dropout dropout, Tensor** output) {
+// `weights`: of the convolution and of the norm, each with its bias; and the convolution's bias in the kind of x. `laid`: the
+// convolution's, or null.
+char* torchx_conv_norm(Programs programs, const Tensor* x, const Tensor* const* weights, const Tensor* laid,
+                       bool residual, Spans spans, Dropout dropout, Tensor** output) {
   return guarded([&] {
-    *output = new Tensor(ConvNorm::apply(*x, *weights[0], *weights[2], *weights[3], *weights[1], weights[4], residual,
-                                         spans, dropout, programs));
+    *output = new Tensor(ConvNorm::apply(*x, *weights[0], *weights[2], *weights[3], *weights[1], weights[4], laid,
+                                         residual, spans, dropout, programs));
+  });
+}
+
+// Weights of convolutions of as many taps, in the kind of `like`, as their products want them: `apart` says of each how.
+// `outputs`: room for as many.
+char* torchx_lay_weights(const Program* program, const Tensor* const* weights, const bool* apart, size_t count,
+                         const Tensor* like, Tensor** outputs) {
+  return guarded([&] {
+    std::vector<std::pair<Tensor, Taps>> all;
+    for (size_t i = 0; i < count; ++i) all.emplace_back(dense(*weights[i]), apart[i] ? Taps::apart : Taps::within);
+    auto made = laid(*program, all, *like);
+    for (size_t i = 0; i < count; ++i) outputs[i] = new Tensor(made[i]);
   });
 }
 

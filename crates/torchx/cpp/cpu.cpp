@@ -88,9 +88,12 @@ char* torchx_pin(const Tensor* source, Tensor** pinned) {
   return guarded([&] { *pinned = new Tensor(source->pin_memory()); });
 }
 
-char* torchx_backward(const Tensor* loss, const Tensor* const* params, size_t count, bool keep_graph) {
+// Of all the losses, each times `weight`, which may be null; by all leaves where no parameters are given.
+char* torchx_backward(const Tensor* const* losses, size_t loss_count, const Tensor* weight, const Tensor* const* params,
+                      size_t count, bool keep_graph) {
   return guarded([&] {
-    torch::autograd::backward({*loss}, {}, keep_graph, /*create_graph=*/false, list(params, count));
+    auto weights = weight ? std::vector<Tensor>(loss_count, *weight) : std::vector<Tensor>();
+    torch::autograd::backward(list(losses, loss_count), weights, keep_graph, /*create_graph=*/false, list(params, count));
   });
 }
 

@@ -2,6 +2,7 @@
 #include "aside.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/sum.h>
 
 #include <optional>
@@ -10,16 +11,33 @@ using namespace fused;
 
 namespace {
 
-// [utterances + 1, parts * width] from the sums of the tiles.
+// [utterances + 1, parts * width] from the sums of the tiles; made aside, so that nobody but
+// `Split` may read it before the end.
 Tensor sum_segments(const Program& program, const Tensor& partial, const Tensor& starts, const Tensor& lens,
                     const Tensor& like, int64_t tiles, int64_t parts) {
   auto utterances = starts.size(0), width = like.size(1);
   auto grad = at::empty({utterances + 1, parts * width}, like.options());
-  Extent grid = {shares(parts * width, 32), static_cast<uint32_t>(utterances + 1), 1};
-  launch(program, program.reduce, grid, {32, 8, 1}, at_start(partial), at_start(starts), at_start(lens),
-         at_start(grad), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
+  Aside::lane().later({partial, starts, lens}, [=, made = grad.detach(), &program] {
+    Extent grid = {shares(parts * width, 32), static_cast<uint32_t>(utterances + 1), 1};
+    launch(program, program.reduce, grid, {32, 8, 1}, at_start(partial), at_start(starts), at_start(lens),
+           at_start(made), narrow(tiles), narrow(utterances), narrow(parts), narrow(width));
+  });
   return grad;
 }
+
+// Columns of a table, side by side. Their gradients may still be in the making aside.
+struct Split : Function<Split> {
+  static variable_list forward(AutogradContext*, const Tensor& table, at::IntArrayRef widths) {
+    // Below the layer that tracks views: to autograd each is an output of this function.
+    at::AutoDispatchBelowADInplaceOrView untracked;
+    return table.split_with_sizes(widths, 1);
+  }
+
+  static variable_list backward(AutogradContext*, variable_list grads) {
+    Aside::lane().join();
+    return {at::cat(grads, 1), Tensor()};
+  }
+};
 
 // Outputs: the norm, and x as it came.
 struct Adaln : Function<Adaln> {
@@ -289,6 +307,14 @@ char* torchx_gated_add(const Program* program, const Tensor* x, const Tensor* y,
 char* torchx_depthwise(const Program* program, const Tensor* x, const Tensor* weight, const Tensor* bias, Spans spans,
                        Tensor** output) {
   return guarded([&] { *output = new Tensor(Depthwise::apply(*x, *weight, *bias, spans, program)); });
+}
+
+// `outputs`: room for as many as there are widths.
+char* torchx_split(const Tensor* table, const int64_t* widths, size_t count, Tensor** outputs) {
+  return guarded([&] {
+    auto parts = Split::apply(*table, at::IntArrayRef(widths, count));
+    for (size_t i = 0; i < count; ++i) outputs[i] = new Tensor(parts[i]);
+  });
 }
 
 // `outputs`: room for three.

@@ -1,5 +1,5 @@
 // The input of a decoder that fills gaps in speech: two linear layers, masks and content in one product.
-#include "fused.h"
+#include "aside.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -43,11 +43,14 @@ struct Infill : Function<Infill> {
     auto grad_content = at::empty({own, width}, grad.options());
     launch(program, program.backward, {shares(own, ROWS), 1, 1}, {32, ROWS, 1}, at_start(grad), at_start(said),
            at_start(grad_content), narrow(count), narrow(own), narrow(width));
-    auto by_weight = multiply(program, grad.t(), rows);
-    auto part = [&](int64_t first, int64_t columns) { return by_weight.narrow(1, first, columns).contiguous(); };
-    Tensor none;
-    return {none, none, none, none, grad_content, part(0, bands), part(2 * bands + 1, 1).view(-1), part(bands, bands),
-            part(2 * bands, 1).view(-1), none};
+    Tensor noisy_weight, noisy_bias, clean_weight, clean_bias, none;
+    Aside::lane().run({grad, rows}, [&] {
+      auto by_weight = multiply(program, grad.t(), rows);
+      auto part = [&](int64_t first, int64_t columns) { return by_weight.narrow(1, first, columns).contiguous(); };
+      noisy_weight = part(0, bands), clean_weight = part(bands, bands);
+      clean_bias = part(2 * bands, 1).view(-1), noisy_bias = part(2 * bands + 1, 1).view(-1);
+    });
+    return {none, none, none, none, grad_content, noisy_weight, noisy_bias, clean_weight, clean_bias, none};
   }
 };
 

@@ -60,7 +60,7 @@ struct Lay : Function<Lay> {
 
 struct Embed : Function<Embed> {
   static constexpr int64_t ROOM = 256;     // as in embed.cu
-  static constexpr int64_t STRETCHES = 32;  // at most: each writes a table
+  static constexpr int64_t STRETCHES = 64;  // at most: each writes a table
 
   static Tensor forward(AutogradContext* context, const Tensor& any_table, const Tensor& any_index, double scale,
                         at::ScalarType kind, const Program* program) {

@@ -27,7 +27,9 @@ unsafe extern "C" {
     pub(crate) fn torchx_pin(source: *const RawTensor, pinned: *mut *mut RawTensor) -> Message;
     pub(crate) fn torchx_zero_grad(params: *const *const RawTensor, count: usize) -> Message;
     pub(crate) fn torchx_backward(
-        loss: *const RawTensor,
+        losses: *const *const RawTensor,
+        loss_count: usize,
+        weight: *const RawTensor,
         params: *const *const RawTensor,
         count: usize,
         keep_graph: bool,
@@ -202,7 +204,7 @@ unsafe extern "C" {
         qkv: *const RawTensor,
         cos: *const RawTensor,
         sin: *const RawTensor,
-        borders: *const RawTensor,
+        spans: RawSpans,
         output: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_norm(
@@ -223,14 +225,24 @@ unsafe extern "C" {
         programs: Programs,
         x: *const RawTensor,
         weights: *const *const RawTensor,
+        laid: *const *const RawTensor,
         spans: RawSpans,
         dropout: RawDropout,
         output: *mut *mut RawTensor,
+    ) -> Message;
+    pub(crate) fn torchx_lay_weights(
+        program: *const Program,
+        weights: *const *const RawTensor,
+        apart: *const bool,
+        count: usize,
+        like: *const RawTensor,
+        outputs: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_conv_norm(
         programs: Programs,
         x: *const RawTensor,
         weights: *const *const RawTensor,
+        laid: *const RawTensor,
         residual: bool,
         spans: RawSpans,
         dropout: RawDropout,
@@ -245,6 +257,12 @@ unsafe extern "C" {
         params: *const *const RawTensor,
         copies: *const *const RawTensor,
         count: usize,
+    ) -> Message;
+    pub(crate) fn torchx_split(
+        table: *const RawTensor,
+        widths: *const i64,
+        count: usize,
+        outputs: *mut *mut RawTensor,
     ) -> Message;
     pub(crate) fn torchx_aside(allowed: bool);
     pub(crate) fn torchx_join_aside() -> Message;
@@ -351,17 +369,17 @@ pub(crate) fn make(call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<
     Ok(tensor)
 }
 
-/// Runs a call that makes several: it writes as many as it has room for.
-pub(crate) fn make_all<const N: usize>(
-    call: impl FnOnce(*mut *mut RawTensor) -> Message,
-) -> Result<[Tensor; N], Error> {
-    Ok(make_list(N, call)?.try_into().expect("as many as there was room for"))
-}
-
-/// The same for a number that is not known before.
+/// Runs a call that makes as many.
 pub(crate) fn make_list(count: usize, call: impl FnOnce(*mut *mut RawTensor) -> Message) -> Result<Vec<Tensor>, Error> {
     let mut outputs = vec![std::ptr::null_mut(); count];
     check(call(outputs.as_mut_ptr()))?;
     // SAFETY: the call went well, so each is a new `at::Tensor`, now owned by the `Tensor`.
     Ok(outputs.into_iter().map(|output| unsafe { Tensor::from_ptr(output.cast()) }).collect())
+}
+
+/// Runs a call that makes several: it writes as many as it has room for.
+pub(crate) fn make_all<const N: usize>(
+    call: impl FnOnce(*mut *mut RawTensor) -> Message,
+) -> Result<[Tensor; N], Error> {
+    Ok(make_list(N, call)?.try_into().expect("as many as there was room for"))
 }

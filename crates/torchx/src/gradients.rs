@@ -24,8 +24,7 @@ impl Aside {
 
     /// What is queued from now on goes behind these gradients.
     pub fn join(self) -> Result<(), Error> {
-        // SAFETY: takes nothing.
-        check(unsafe { torchx_join_aside() })
+        join_aside()
     }
 }
 
@@ -45,7 +44,23 @@ pub fn backward(loss: &Tensor, params: &[Tensor], keep_graph: bool) -> Result<()
     let copies = crate::narrow::learning_copies(params);
     let params = raws(params.iter().chain(&copies));
     // SAFETY: live tensors and their count.
-    check(unsafe { torchx_backward(raw(loss), params.as_ptr(), params.len(), keep_graph) })
+    check(unsafe {
+        torchx_backward([raw(loss)].as_ptr(), 1, std::ptr::null(), params.as_ptr(), params.len(), keep_graph)
+    })
+}
+
+/// Adds the gradients of all these losses, each times `weight` (0-d), to those of whatever they depend on: as those of their
+/// weighted sum, without a kernel for each addition.
+pub fn backward_all(losses: &[&Tensor], weight: &Tensor) -> Result<(), Error> {
+    let losses = raws(losses.iter().copied());
+    // SAFETY: live tensors and their count, and no list of parameters.
+    check(unsafe { torchx_backward(losses.as_ptr(), losses.len(), raw(weight), std::ptr::null(), 0, false) })
+}
+
+/// What is queued from now on goes behind the gradients that are made aside, if there are any.
+pub fn join_aside() -> Result<(), Error> {
+    // SAFETY: takes nothing.
+    check(unsafe { torchx_join_aside() })
 }
 
 /// Length of a tensor that holds the gradients of these parameters; those without one are left out, here and below.
@@ -84,6 +99,13 @@ mod tests {
         assert!(!b.grad().defined());
         backward(&(&product * 7.0), &[b.shallow_clone()], false).unwrap();
         assert_eq!((a.grad().double_value(&[]), b.grad().double_value(&[])), (15.0, 14.0));
+    }
+
+    #[test]
+    fn losses_are_weighted_and_added() {
+        let [a, b] = [2.0, 3.0].map(|value: f32| Tensor::from(value).set_requires_grad(true));
+        backward_all(&[&(&a * &b), &(&a * 5.0)], &Tensor::from(2.0f32)).unwrap();
+        assert_eq!((a.grad().double_value(&[]), b.grad().double_value(&[])), (16.0, 4.0));
     }
 
     #[test]

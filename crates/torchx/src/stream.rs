@@ -234,6 +234,11 @@ pub struct Beside<T> {
 }
 
 impl<T> Beside<T> {
+    /// What the work returned, for more work of the same name, which goes behind it anyway. Others wait for that.
+    pub fn ahead(self) -> T {
+        self.made
+    }
+
     /// What the work returned. What is queued on the current stream from now on goes behind it.
     pub fn join(self) -> Result<T, Error> {
         if let Some((lane, done)) = &self.lane {

@@ -6,7 +6,7 @@ mod cases;
 use cases::{Case, Way};
 use std::io::Write;
 use tch::{Device, Kind, Tensor};
-use torchx::fused::{self, Dropout, Weights, residual};
+use torchx::fused::{self, Dropout, LaidWeights, Taps, Weights, residual};
 use torchx::{Error, Graph, cuda};
 
 const GPU: Device = Device::Cuda(0);
@@ -102,6 +102,10 @@ fn borders(batch: &cases::Batch, rows: i64) -> Tensor {
     Tensor::from_slice(&all).to_device(batch.cos.device())
 }
 
+fn attention(qkv: &Tensor, batch: &cases::Batch, rows: i64) -> Tensor {
+    fused::attention(qkv, [&batch.cos, &batch.sin], &borders(batch, rows), rows, &batch.spans).unwrap()
+}
+
 /// Output and gradient of attention in bf16, by a kernel of its own, which f32 has not.
 #[test]
 #[ignore = "needs a GPU"]
@@ -117,9 +121,11 @@ fn attention_equals_plain_on_the_cpu_and_itself_to_the_bit() {
         let run = |kind: Kind, device: Device| {
             let batch = cases::batch(rows, device);
             let leaf = qkv.to_device(device).to_kind(kind).copy().set_requires_grad(true);
-            let out = fused::attention(&leaf, &batch.cos, &batch.sin, &borders(&batch, rows), rows).unwrap();
-            let grads = cases::backward(&[out.shallow_clone()], &[leaf], &upstream.to_device(device).to_kind(kind));
-            [out.detach(), grads.unwrap().remove(0)]
+            let out = attention(&leaf, &batch, rows);
+            let mask = batch.mask.to_kind(kind);
+            let upstream = upstream.to_device(device).to_kind(kind) * &mask;
+            let grads = cases::backward(&[out.shallow_clone()], &[leaf], &upstream);
+            [out.detach() * mask, grads.unwrap().remove(0)]
         };
         let (ours, again, truth) = (run(Kind::BFloat16, GPU), run(Kind::BFloat16, GPU), run(Kind::Float, Device::Cpu));
         for ((ours, again), truth) in ours.iter().zip(&again).zip(&truth) {
@@ -147,11 +153,15 @@ fn gradients_of_attention_are_finite_where_all_scores_are_far_below_zero() {
     }
     let batch = cases::batch(rows, GPU);
     let leaf = qkv.to_kind(Kind::BFloat16).to_device(GPU).set_requires_grad(true);
-    let out = fused::attention(&leaf, &batch.cos, &batch.sin, &borders(&batch, rows), rows).unwrap();
+    let out = attention(&leaf, &batch, rows);
     let grads = cases::backward(&[out.shallow_clone()], &[leaf], &out.ones_like()).unwrap();
     for made in [&out, &grads[0]] {
         assert_eq!(made.isfinite().all().int64_value(&[]), 1);
     }
+    // Gaps are written, whatever their memory held.
+    let gaps = -batch.mask.to_kind(Kind::BFloat16) + 1.0;
+    assert_eq!((out * &gaps).abs().max().double_value(&[]), 0.0);
+    assert_eq!((&grads[0] * gaps.view([rows, 1, 1, 1])).abs().max().double_value(&[]), 0.0);
 }
 
 /// Channels that lie and that count, kernel, strides, time and frequency.
@@ -250,6 +260,32 @@ fn a_captured_graph_gives_the_same_to_the_bit() {
             assert!(result.equal(expected), "{}", case.name);
         }
     });
+}
+
+/// More weights than one launch takes.
+#[test]
+#[ignore = "needs a GPU"]
+fn weights_laid_together_serve_as_those_laid_one_by_one() {
+    if !has_gpu("fused kernels") {
+        return;
+    }
+    let drawn = |size: &[i64]| Tensor::randn(size, (Kind::Float, GPU)) * 0.1;
+    let (batch, x) = (cases::batch(ROWS, GPU), drawn(&[ROWS, 64]).to_kind(Kind::BFloat16));
+    let [one, wide] = [drawn(&[64]), drawn(&[256])];
+    let layers: Vec<[Tensor; 2]> = (0..9).map(|_| [drawn(&[256, 64, 3]), drawn(&[64, 256, 3])]).collect();
+    let speak = || -> Vec<Tensor> {
+        let through = |[widen, narrow]: &[Tensor; 2]| {
+            let [norm, widen, narrow] = [(&one, &one), (widen, &wide), (narrow, &one)];
+            let [norm, widen, narrow] = [norm, widen, narrow].map(|(weight, bias)| Weights { weight, bias });
+            let nothing_dropped = Dropout::new(0.0, GPU).unwrap();
+            fused::feed_forward(&x, norm, widen, narrow, &nothing_dropped, &batch.spans).unwrap()
+        };
+        layers.iter().map(through).collect()
+    };
+    let alone = speak();
+    let weights = layers.iter().flat_map(|[widen, narrow]| [(widen, Taps::Within), (narrow, Taps::Apart)]);
+    let _laid = LaidWeights::new(weights, Kind::BFloat16).unwrap();
+    assert!(speak().iter().zip(&alone).all(|(together, alone)| together.equal(alone)));
 }
 
 #[test]

@@ -6,7 +6,9 @@
 //!
 //! What comes out of gaps has no meaning; a gradient must be zero there, as it is where a loss masks them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::marker::PhantomData;
 
 use tch::{Device, Kind, Tensor};
 
@@ -14,8 +16,8 @@ use super::program::{Source, program};
 use super::{Spans, check_like, check_matrix, check_rows, check_taps, has_kernel, plain};
 use crate::error::Error;
 use crate::ffi::{
-    Programs, RawDropout, make, make_all, raw, raws, torchx_conv_norm, torchx_feed_forward, torchx_norm,
-    torchx_residual,
+    Programs, RawDropout, RawTensor, make, make_all, make_list, raw, raws, torchx_conv_norm, torchx_feed_forward,
+    torchx_lay_weights, torchx_norm, torchx_residual,
 };
 use crate::narrow::narrowed;
 
@@ -25,6 +27,74 @@ use crate::narrow::narrowed;
 pub struct Weights<'a> {
     pub weight: &'a Tensor,
     pub bias: &'a Tensor,
+}
+
+/// How the product of a convolution wants its weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taps {
+    /// Filters of channels side by side: of a convolution that widens, or does not narrow.
+    Within,
+    /// A matrix for each tap: of one that narrows.
+    Apart,
+}
+
+thread_local! {
+    /// By where the parameter lies.
+    static LAID: RefCell<HashMap<usize, Tensor>> = RefCell::default();
+}
+
+/// Weights of convolutions as their products want them, which [`feed_forward`] and [`conv_norm`] in this thread find until it
+/// is dropped, and else make when they need them: made together they can be made beside other work.
+#[must_use]
+pub struct LaidWeights(PhantomData<*const ()>); // which keeps it in its thread
+
+impl LaidWeights {
+    /// In the kind of the activations, on the current stream. Where there is no kernel for them none is laid.
+    pub fn new<'a>(weights: impl IntoIterator<Item = (&'a Tensor, Taps)>, kind: Kind) -> Result<Self, Error> {
+        let fits = |(weight, _): &(&Tensor, Taps)| {
+            let fits_vectors = weight.size()[..2].iter().all(|size| size % 8 == 0);
+            weight.device().is_cuda() && matches!(kind, Kind::Float | Kind::BFloat16) && fits_vectors
+        };
+        let mut by_taps: BTreeMap<i64, Vec<(&Tensor, Taps)>> = BTreeMap::new();
+        for (weight, taps) in weights.into_iter().filter(fits) {
+            by_taps.entry(weight.size()[2]).or_default().push((weight, taps));
+        }
+        let mut laid = HashMap::new();
+        for (count, weights) in by_taps {
+            let device = weights[0].0.device();
+            let (like, program) =
+                (Tensor::f_empty([0], (kind, device))?, program(Source::Product { taps: count }, kind, device)?);
+            let apart: Vec<bool> = weights.iter().map(|(_, taps)| *taps == Taps::Apart).collect();
+            let pointers = raws(weights.iter().map(|(weight, _)| *weight));
+            // SAFETY: a program of this operation, two lists of as many, live tensors, and room for as many new ones.
+            let made = make_list(weights.len(), |outputs| unsafe {
+                torchx_lay_weights(program, pointers.as_ptr(), apart.as_ptr(), apart.len(), raw(&like), outputs)
+            })?;
+            laid.extend(weights.iter().map(|(weight, _)| weight.data_ptr() as usize).zip(made));
+        }
+        LAID.with_borrow_mut(|all| {
+            assert!(all.is_empty(), "one set of laid weights at a time");
+            *all = laid;
+        });
+        Ok(LaidWeights(PhantomData))
+    }
+
+    fn of(weight: &Tensor, kind: Kind) -> Option<Tensor> {
+        LAID.with_borrow(|all| {
+            let laid = all.get(&(weight.data_ptr() as usize))?;
+            (laid.kind() == kind).then(|| laid.shallow_clone())
+        })
+    }
+}
+
+impl Drop for LaidWeights {
+    fn drop(&mut self) {
+        LAID.take();
+    }
+}
+
+fn raw_or_null(tensor: Option<&Tensor>) -> *const RawTensor {
+    tensor.map_or(std::ptr::null(), raw)
 }
 
 /// The dropout of one forward pass. Each use of it drops other elements.
@@ -111,11 +181,13 @@ pub fn feed_forward(
     }
     let programs = programs(x, taps, Source::Norm { width, taps, rectified: false })?;
     let product_bias = narrowed(widen.bias, x.kind()).detach();
+    let laid = [widen, narrow].map(|layer| LaidWeights::of(layer.weight, x.kind()));
+    let laid = laid.each_ref().map(|one| raw_or_null(one.as_ref()));
     let [norm, widen, narrow] = [norm, widen, narrow].map(|layer| [layer.weight, layer.bias]);
     let weights = raws([norm, widen, narrow].into_iter().flatten().chain([&product_bias]));
     // SAFETY: as in `norm`, with as many weights as the operation takes and room for one tensor.
     make(|output| unsafe {
-        torchx_feed_forward(programs, raw(x), weights.as_ptr(), spans.raw(), dropout.raw(), output)
+        torchx_feed_forward(programs, raw(x), weights.as_ptr(), laid.as_ptr(), spans.raw(), dropout.raw(), output)
     })
 }
 
@@ -141,10 +213,12 @@ pub fn conv_norm(
     }
     let programs = programs(x, taps, Source::Norm { width, taps: 1, rectified: true })?;
     let product_bias = narrowed(conv.bias, x.kind()).detach();
+    let laid = LaidWeights::of(conv.weight, x.kind());
     let weights = raws([conv.weight, conv.bias, norm.weight, norm.bias, &product_bias]);
     // SAFETY: as in `feed_forward`.
     make(|output| unsafe {
-        torchx_conv_norm(programs, raw(x), weights.as_ptr(), add, spans.raw(), dropout.raw(), output)
+        let laid = raw_or_null(laid.as_ref());
+        torchx_conv_norm(programs, raw(x), weights.as_ptr(), laid, add, spans.raw(), dropout.raw(), output)
     })
 }
 

@@ -20,11 +20,11 @@ use tch::{Device, Kind, Tensor};
 use crate::cpu;
 use crate::error::Error;
 use crate::ffi::{
-    RawSpans, make, make_all, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
-    torchx_gated_add, torchx_linear, torchx_rotary,
+    RawSpans, make, make_all, make_list, raw, torchx_adaln, torchx_bias_gelu, torchx_bias_leaky, torchx_depthwise,
+    torchx_gated_add, torchx_linear, torchx_rotary, torchx_split,
 };
 pub use attention::attention;
-pub use convolution::{Dropout, Weights, conv_norm, feed_forward, norm, residual};
+pub use convolution::{Dropout, LaidWeights, Taps, Weights, conv_norm, feed_forward, norm, residual};
 pub use infill::{Infill, infill};
 pub(crate) use planes::PlaneLayer;
 pub use planes::{conv_leaky, conv_leaky_matched, convolves_planes};
@@ -85,6 +85,19 @@ pub fn adaln(x: &Tensor, table: &Tensor, spans: &Spans) -> Result<[Tensor; 2], E
     let program = program(Source::Adaln { width: x.size()[1] }, x.kind(), x.device())?;
     // SAFETY: a program of this operation, live tensors whose shapes were checked, and room for two new ones.
     make_all(|outputs| unsafe { torchx_adaln(program, raw(x), raw(table), spans.raw(), outputs) })
+}
+
+/// Parts of a table, side by side, for [`adaln`] and [`gated_add`]: on CUDA their gradients may be made aside (see
+/// [`crate::gradients::Aside`]), and only here are they waited for.
+///
+/// # Shapes
+/// - table: `[rows, sum of widths]`; outputs: `[rows, width]` each
+pub fn split(table: &Tensor, widths: &[i64]) -> Result<Vec<Tensor>, Error> {
+    if !table.device().is_cuda() {
+        return Ok(table.f_split_with_sizes(widths, 1)?);
+    }
+    // SAFETY: a live tensor, a list with its length, and room for as many new tensors.
+    make_list(widths.len(), |parts| unsafe { torchx_split(raw(table), widths.as_ptr(), widths.len(), parts) })
 }
 
 /// `x + y * gate[owner]`, zeros in gaps; as for [`adaln`], the gaps' gate has no gradient.
@@ -248,8 +261,12 @@ fn check_matrix(name: &str, x: &Tensor) -> Result<(), Error> {
 fn check_rows(name: &str, x: &Tensor, spans: &Spans) -> Result<(), Error> {
     check_matrix(name, x)?;
     check_like(&format!("{name}: owner"), &spans.owner, &x.size()[..1], Kind::Int, x.device())?;
-    check_like(&format!("{name}: starts"), &spans.starts, &[spans.utterances()], Kind::Int, x.device())?;
-    check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, x.device())
+    check_lists(name, spans, x.device())
+}
+
+fn check_lists(name: &str, spans: &Spans, device: Device) -> Result<(), Error> {
+    check_like(&format!("{name}: starts"), &spans.starts, &[spans.utterances()], Kind::Int, device)?;
+    check_like(&format!("{name}: lens"), &spans.lens, &[spans.utterances()], Kind::Int, device)
 }
 
 fn check_table(name: &str, x: &Tensor, table: &Tensor, spans: &Spans, parts: i64) -> Result<(), Error> {

@@ -3,18 +3,28 @@
 
 constexpr int CHUNK = 512;  // of a filter's channels, for each block; as in convolution.cpp
 
-// laid[o * filter_stride + tap * tap_stride + i] = weight[o][i][tap]
-extern "C" __global__ void lay(
-    const float* __restrict__ weight,      // [filters, channels, TAPS]
-    Element* __restrict__ laid,
-    int channels, int filter_stride, int tap_stride)
-{
+constexpr int MOST = 16;    // weights of one launch; as in convolution.cpp
+
+// Weights of several convolutions, and where they go: laid[o * filter_stride + tap * tap_stride + i] = weight[o][i][tap]
+struct Weights {
+    const float* weight[MOST];  // [filters, channels, TAPS]
+    Element* laid[MOST];
+    int channels[MOST], filter_stride[MOST], tap_stride[MOST];
+    int end[MOST];              // of their blocks: one for each chunk of each filter
+    int count;
+};
+
+extern "C" __global__ void lay(const __grid_constant__ Weights all) {
     __shared__ float chunk[CHUNK * TAPS];
-    const int filter = blockIdx.x, first = blockIdx.y * CHUNK, count = min(CHUNK, channels - first);
-    const float* from = weight + ((long long)filter * channels + first) * TAPS;
+    int mine = 0;
+    while (mine + 1 < all.count && (int)blockIdx.x >= all.end[mine]) mine++;
+    const int channels = all.channels[mine], tap_stride = all.tap_stride[mine], chunks = (channels + CHUNK - 1) / CHUNK;
+    const int block = (int)blockIdx.x - (mine > 0 ? all.end[mine - 1] : 0);
+    const int filter = block / chunks, first = block % chunks * CHUNK, count = min(CHUNK, channels - first);
+    const float* from = all.weight[mine] + ((long long)filter * channels + first) * TAPS;
     for (int i = threadIdx.x; i < count * TAPS; i += blockDim.x) chunk[i] = from[i];
     __syncthreads();
-    Element* to = laid + (long long)filter * filter_stride + first;
+    Element* to = all.laid[mine] + (long long)filter * all.filter_stride[mine] + first;
 #pragma unroll
     for (int tap = 0; tap < TAPS; tap++)
         for (int i = 2 * threadIdx.x; i < count; i += 2 * blockDim.x)

@@ -11,6 +11,7 @@ use crate::shim::{Launch, Multiply, RawKernel, api};
 
 const PRELUDE: &str = include_str!("prelude.cuh");
 const TENSOR_CORES: &str = include_str!("mma.cuh");
+const WARP_GROUPS: &str = include_str!("wgmma.cuh");
 const ROW: &str = include_str!("row.cuh");
 const DROPOUT: &str = include_str!("dropout.cuh");
 
@@ -73,7 +74,7 @@ impl Source {
             Source::Infill => (String::new(), include_str!("infill.cu")),
             Source::Plane(plane) => return plane.text(include_str!("plane.cu")),
             Source::PlaneWeight(plane) => return plane.text(include_str!("plane_weight.cu")),
-            Source::Attention => return [PRELUDE, TENSOR_CORES, include_str!("attention.cu")].concat(),
+            Source::Attention => return [PRELUDE, TENSOR_CORES, WARP_GROUPS, include_str!("attention.cu")].concat(),
             Source::Norm { width, taps, rectified } => {
                 let rectified = if rectified { "#define RECTIFIED\n" } else { "" };
                 let define = format!("#define WHOLE_VECTORS\n#define WIDTH {width}\n#define TAPS {taps}\n{rectified}");

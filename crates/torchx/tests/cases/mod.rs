@@ -34,7 +34,7 @@ pub struct Batch {
     token_of_frame: Tensor,
     entry_of_row: Tensor,
     /// `[rows, 1]` each, f32: rows of utterances, and every third of them.
-    mask: Tensor,
+    pub mask: Tensor,
     except: Tensor,
 }
 
