@@ -39,7 +39,7 @@ struct Library {
   decltype(&cuModuleUnload) module_unload;
   decltype(&cuModuleGetFunction) module_function;
   decltype(&cuFuncSetAttribute) function_attribute;
-  decltype(&cuLaunchKernelEx) launch;
+  decltype(&cuLaunchKernel) launch;
   decltype(&cuGraphAddKernelNode) graph_kernel;
   decltype(&cuGetErrorString) driver_error_string;
 };
@@ -65,7 +65,7 @@ inline Library open() {
   bind(handle, "cuModuleUnload", library.module_unload);
   bind(handle, "cuModuleGetFunction", library.module_function);
   bind(handle, "cuFuncSetAttribute", library.function_attribute);
-  bind(handle, "cuLaunchKernelEx", library.launch);
+  bind(handle, "cuLaunchKernel", library.launch);
   bind(handle, "cuGraphAddKernelNode_v2", library.graph_kernel);  // as the header renames it
   bind(handle, "cuGetErrorString", library.driver_error_string);
   return library;
@@ -86,7 +86,6 @@ inline void check(CUresult result, const char* what) {
 struct Module {
   CUmodule module = nullptr;
   c10::DeviceIndex device = -1;
-  bool waits_first = false;  // its kernels do: see `waiting_first`
 
   ~Module() {
     c10::cuda::CUDAGuard guard(device);
@@ -183,37 +182,14 @@ class CodeCache {
   }
 };
 
-// From Hopper on, the blocks of a kernel take their places while the last ones of the kernel before it are at work, and wait
-// there until all that it wrote can be read: launches then cost next to nothing ("programmatic dependent launch", CUDA
-// Programming Guide; docs/kernels.md). That is right only where every kernel waits before it touches memory, so each begins
-// with it here. `__restrict__` is taken away, because the loads through the read-only cache that it allows need not stay
-// behind the wait: in the machine code of bias_leaky.cu one did not.
-inline std::string waiting_first(const std::string& source) {
-  constexpr const char* WITHOUT_PROMISES = "#if __CUDA_ARCH__ >= 900\n#define __restrict__\n#endif\n";
-  constexpr const char* WAIT =
-      "\n#if __CUDA_ARCH__ >= 900\n"
-      "asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
-      "asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
-      "#endif\n";
-  std::string text = WITHOUT_PROMISES;
-  size_t from = 0;
-  for (auto kernel = source.find("__global__"); kernel != std::string::npos; kernel = source.find("__global__", from)) {
-    auto body = source.find('{', kernel) + 1;
-    text += source.substr(from, body - from) + WAIT;
-    from = body;
-  }
-  return text + source.substr(from);
-}
-
 // One kernel for each name; they share the module.
 inline std::vector<std::unique_ptr<Kernel>> compile(const char* source, const char* const* names, size_t count,
                                                     int device) {
-  auto code = CodeCache::compiled(waiting_first(source).c_str(), names[0], device);
+  auto code = CodeCache::compiled(source, names[0], device);
   c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
   C10_CUDA_CHECK(cudaFree(nullptr));  // the driver calls below need the runtime's context to be current
   auto module = std::make_shared<Module>();
   module->device = static_cast<c10::DeviceIndex>(device);
-  module->waits_first = capability(device).first >= HOPPER;
   check(library().module_load(&module->module, code.data()), names[0]);
   std::vector<std::unique_ptr<Kernel>> kernels;
   for (size_t i = 0; i < count; ++i) {
@@ -240,16 +216,10 @@ inline void launch(const Kernel& kernel, const uint32_t* grid, const uint32_t* b
     auto attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     check(library().function_attribute(kernel.function, attribute, static_cast<int>(shared_bytes)), "shared memory");
   }
-  CUlaunchAttribute beside_the_last{};
-  beside_the_last.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  beside_the_last.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config{};
-  config.gridDimX = grid[0], config.gridDimY = grid[1], config.gridDimZ = grid[2];
-  config.blockDimX = block[0], config.blockDimY = block[1], config.blockDimZ = block[2];
-  config.sharedMemBytes = shared_bytes;
-  config.hStream = c10::cuda::getCurrentCUDAStream(kernel.module->device).stream();
-  config.attrs = &beside_the_last, config.numAttrs = kernel.module->waits_first ? 1 : 0;
-  check(library().launch(&config, kernel.function, arguments, nullptr), "kernel launch");
+  auto stream = c10::cuda::getCurrentCUDAStream(kernel.module->device);
+  check(library().launch(kernel.function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes,
+                         stream.stream(), arguments, nullptr),
+        "kernel launch");
 }
 
 }  // namespace nvrtc
