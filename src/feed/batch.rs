@@ -68,10 +68,8 @@ impl Batch {
     /// Overwrites this batch's memory. Addresses stay, which is what a captured graph needs; the copies are ordered on
     /// the current streams and the host does not wait for them.
     pub fn fill_from(&self, other: &Batch) -> Result<(), torchx::Error> {
-        for (into, from) in self.tensors().into_iter().zip(other.tensors()) {
-            torchx::stream::copy_async(&mut into.shallow_clone(), from)?;
-        }
-        Ok(())
+        let copies: Vec<_> = self.tensors().into_iter().zip(other.tensors()).collect();
+        torchx::stream::copy_together(&copies)
     }
 
     /// The tensors that hold the batch's memory; all others are views of these.

@@ -92,7 +92,8 @@ impl AdversarialStep {
         let ([matching, adversarial], by_judges) = self.judgement(judged);
         let (mel, by_mel) = mel.join().expect(STREAMS);
         let pitch = self.generator.pitch_loss(&made, &pulses);
-        ((along(generated, &(by_judges + by_mel)) + &pitch * PITCH_WEIGHT) * weight).backward();
+        let loss = (along(generated, &(by_judges + by_mel)) + &pitch * PITCH_WEIGHT) * weight;
+        torchx::with_rounded_products(|| loss.backward()).expect("a setting");
         Tensor::stack(&[mel, matching, adversarial, on_real, on_generated, pitch], 0).detach()
     }
 

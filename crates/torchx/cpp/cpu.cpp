@@ -183,6 +183,10 @@ char* torchx_set_tf32(bool on) {
   return guarded([&] { at::globalContext().setAllowTF32CuDNN(on); });
 }
 
+char* torchx_set_tf32_products(bool on) {
+  return guarded([&] { at::globalContext().setAllowTF32CuBLAS(on); });
+}
+
 char* torchx_clip_grad_norm(const Tensor* const* params, size_t count, double max_norm, Tensor** norm) {
   return guarded([&] {
     at::NoGradGuard no_grad;

@@ -1,7 +1,7 @@
 //! The same numbers from the same inputs, run after run.
 
 use crate::error::Error;
-use crate::ffi::{check, torchx_is_deterministic, torchx_set_deterministic, torchx_set_tf32};
+use crate::ffi::{check, torchx_is_deterministic, torchx_set_deterministic, torchx_set_tf32, torchx_set_tf32_products};
 
 /// From now on LibTorch takes algorithms whose result does not depend on the order of threads, and refuses operations
 /// that have none. Call it before CUDA is opened: cuBLAS reads its workspace setting once.
@@ -22,4 +22,20 @@ pub fn is_deterministic() -> bool {
 pub fn require_full_f32() -> Result<(), Error> {
     // SAFETY: takes a flag.
     check(unsafe { torchx_set_tf32(false) })
+}
+
+/// Runs `work`, whose products of f32 on CUDA round their factors to ten bits, for the tensor cores: for a backward pass, whose
+/// gradients are noisier than that anyway. A setting of the whole process.
+pub fn with_rounded_products<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
+    struct Exact;
+    impl Drop for Exact {
+        fn drop(&mut self) {
+            // SAFETY: takes a flag.
+            let _ = check(unsafe { torchx_set_tf32_products(false) });
+        }
+    }
+    // SAFETY: takes a flag.
+    check(unsafe { torchx_set_tf32_products(true) })?;
+    let _exact = Exact;
+    Ok(work())
 }

@@ -52,6 +52,7 @@ unsafe extern "C" {
     pub(crate) fn torchx_set_deterministic(on: bool) -> Message;
     pub(crate) fn torchx_is_deterministic() -> bool;
     pub(crate) fn torchx_set_tf32(on: bool) -> Message;
+    pub(crate) fn torchx_set_tf32_products(on: bool) -> Message;
     pub(crate) fn torchx_clip_grad_norm(
         params: *const *const RawTensor,
         count: usize,

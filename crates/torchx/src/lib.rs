@@ -34,7 +34,7 @@ pub use attention::varlen_attention;
 pub use clip::clip_grad_norm;
 pub use cpu::int8::{Int8Weight, Then, has_int8};
 pub use cpu::parallel::compute_alone;
-pub use determinism::{is_deterministic, require_deterministic, require_full_f32};
+pub use determinism::{is_deterministic, require_deterministic, require_full_f32, with_rounded_products};
 pub use error::{Error, Unavailable};
 pub use foreach::{lerp, scale_grad};
 pub use graph::{Graph, Pool};

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 use crate::cuda;
 use crate::error::Error;
 use crate::ffi::{check, make, raw, torchx_copy_async, torchx_pin};
+use crate::kernel::{Arg, Kernel};
 use crate::shim::{Guard, RawEvent, StreamId, api};
 
 /// A queue of work on one device. Streams come from LibTorch's pools (32 per device and priority, handed out in turn),
@@ -263,6 +264,47 @@ fn lanes(device: Device, name: &'static str, count: usize) -> Result<Vec<Stream>
 pub fn copy_async(dst: &mut Tensor, src: &Tensor) -> Result<(), Error> {
     // SAFETY: two live tensors; LibTorch checks their shapes.
     check(unsafe { torchx_copy_async(raw(dst), raw(src)) })
+}
+
+/// The same for several, each `(to, from)`; in one launch where all are on one GPU.
+pub fn copy_together(copies: &[(&Tensor, &Tensor)]) -> Result<(), Error> {
+    const MOST: usize = 8;
+    const PIECE: usize = 16;
+    const BLOCK: u32 = 256;
+    let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+    let is_plain = |tensor: &Tensor| {
+        let device = copies[0].0.device();
+        device.is_cuda()
+            && tensor.device() == device
+            && tensor.is_contiguous()
+            && tensor.data_ptr().addr().is_multiple_of(PIECE)
+            && bytes(tensor).is_multiple_of(4)
+    };
+    let are_alike = |&(to, from): &(&Tensor, &Tensor)| {
+        to.kind() == from.kind() && to.size() == from.size() && is_plain(to) && is_plain(from)
+    };
+    if copies.len() > MOST || !copies.iter().all(are_alike) {
+        return copies.iter().try_for_each(|(to, from)| copy_async(&mut to.shallow_clone(), from));
+    }
+    let Some((first, _)) = copies.first() else { return Ok(()) };
+    // Mirror of the struct in copy.cu.
+    let (mut words, mut pieces) = ([0; 4 * MOST], 0);
+    for place in 0..MOST {
+        if let Some((to, from)) = copies.get(place) {
+            pieces += bytes(to).div_ceil(PIECE) as u64;
+            words[place] = from.data_ptr().addr() as u64;
+            words[MOST + place] = to.data_ptr().addr() as u64;
+            words[2 * MOST + place] = (bytes(to) / 4) as u64;
+        }
+        words[3 * MOST + place] = pieces;
+    }
+    let blocks = pieces.div_ceil(u64::from(BLOCK)) as u32;
+    Kernel::shared(include_str!("copy.cu"), "copy", first.device())?.launch(
+        [blocks.max(1), 1, 1],
+        [BLOCK, 1, 1],
+        0,
+        &[Arg::Words(&words)],
+    )
 }
 
 /// Tells the allocator that `stream` uses the tensor too, so that its memory is not given away before `stream` is done.

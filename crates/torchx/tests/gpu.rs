@@ -10,7 +10,7 @@ use torchx::activity::{self, Activity};
 use torchx::adamw::{AdamW, Moments, Options};
 use torchx::collectives::Nccl;
 use torchx::fused::{Tally, Update};
-use torchx::stream::{copy_async, empty_pinned, pin, record_stream};
+use torchx::stream::{copy_async, copy_together, empty_pinned, pin, record_stream};
 use torchx::{
     Arg, Copies, Error, Event, Graph, Kernel, Pool, Stream, clip_grad_norm, cuda, gradients, memory, narrowed,
     varlen_attention,
@@ -255,6 +255,35 @@ fn pinned_copies_do_not_wait() {
     assert!(!stream.query().unwrap() && queued_ms < 40, "queueing took {queued_ms} ms");
     stream.synchronize().unwrap();
     assert_eq!(back, source);
+}
+
+/// Of all kinds and sizes, those that are no whole number of pieces too; and where nothing is together.
+fn copies_arrive(from: Device, to: Device) {
+    let make = |device: Device| -> Vec<Tensor> {
+        let sizes = [vec![1000, 80], vec![7], vec![0], vec![3, 5], vec![1]];
+        let numbers = sizes.iter().map(|size| Tensor::randn(size.as_slice(), (Kind::Float, device)));
+        numbers.chain([Tensor::randint(9, [1001], (Kind::Int, device))]).collect()
+    };
+    let (source, target) = (make(from), make(to));
+    let pairs: Vec<(&Tensor, &Tensor)> = target.iter().zip(&source).collect();
+    copy_together(&pairs).unwrap();
+    for (target, source) in pairs {
+        assert_eq!(target.to_device(Device::Cpu), source.to_device(Device::Cpu));
+    }
+    copy_together(&[]).unwrap();
+}
+
+#[test]
+fn copies_together_arrive_on_the_cpu() {
+    copies_arrive(Device::Cpu, Device::Cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn copies_together_arrive() {
+    need_gpu!();
+    copies_arrive(GPU, GPU);
+    copies_arrive(Device::Cpu, GPU);
 }
 
 #[test]

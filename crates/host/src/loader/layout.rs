@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::packer;
 pub use crate::config::GAP;
 
 /// The fixed sizes of every batch of a run.
@@ -120,14 +121,13 @@ impl Budget {
         Self::of_frames_for(&[lengths], frames)
     }
 
-    /// Packed for several sets that share their batches' sizes.
+    /// Packed for several sets that share their batches' sizes: those that the first of them fills.
     pub fn of_frames_for(sets: &[&Lengths], frames: usize) -> Self {
         let (mean, longest) = mean_and_longest(sets);
         let clips: usize = sets.iter().map(|set| set.len()).sum();
         // More than the corpus has would be padding and nothing else.
         let utterances = frames.div_ceil(mean.frames + GAP).min(clips.max(1));
-        let room = |wanted: usize, most: usize| wanted.max(most + GAP).next_multiple_of(64);
-        Budget {
+        let loose = Budget {
             frames: room(frames.min(utterances * (mean.frames + GAP)), longest.frames),
             // Frames are what fills a batch; an eighth more text keeps it that way.
             tokens: room(utterances * (mean.tokens * 9 / 8 + 1 + GAP), longest.tokens),
@@ -136,13 +136,20 @@ impl Budget {
             longest_frames: longest.frames,
             longest_tokens: longest.tokens,
             padded: false,
-        }
+        };
+        packer::fitted(loose, sets[0])
+    }
+
+    /// The same with room for others; never for less than the longest utterance.
+    pub(super) fn with_room(self, frames: usize, tokens: usize) -> Self {
+        let (frames, tokens) = (room(frames, self.longest_frames), room(tokens, self.longest_tokens));
+        Budget { frames, tokens, ..self }
     }
 
     /// Why a batch has not the frames that were asked for.
     pub fn why_not(&self, frames: usize) -> String {
         let why = if frames > self.frames {
-            "the corpus has no more for one batch"
+            "which an epoch fills"
         } else if self.frames < self.longest_frames + GAP + 64 {
             "the longest clip needs more"
         } else {
@@ -183,6 +190,11 @@ impl Budget {
         assert!(at.frames <= self.frames && at.tokens <= self.tokens, "the packer overfilled a batch");
         spans
     }
+}
+
+/// Room for so many, and at least for the longest utterance's; a whole number of tiles.
+fn room(wanted: usize, longest: usize) -> usize {
+    wanted.max(longest + GAP).next_multiple_of(64)
 }
 
 fn even(frames: usize) -> usize {

@@ -60,18 +60,53 @@ pub(super) fn pack(mut order: Vec<u32>, lengths: &Lengths, budget: &Budget, rng:
         frames += budget.cost(lengths.get(clip as usize)).frames;
         if frames >= window_frames {
             let (full, rest): (Vec<_>, Vec<_>) =
-                fill(&window, lengths, budget).into_iter().partition(|bin| bin.is_full(budget));
+                fill(&window, frames / budget.frames, lengths, budget).into_iter().partition(|bin| bin.is_full(budget));
             batches.extend(full.into_iter().map(|bin| bin.clips));
             window = rest.into_iter().flat_map(|bin| bin.clips).collect();
             frames = window.iter().map(|&clip| budget.cost(lengths.get(clip as usize)).frames).sum();
         }
     }
-    batches.extend(fill(&window, lengths, budget).into_iter().map(|bin| bin.clips));
+    // All but one are filled; or evenly, where these are all and little stays empty, as with a budget that was fitted to them.
+    let all = frames.div_ceil(budget.frames);
+    let are_even = batches.is_empty() && frames * 100 >= all * budget.frames * FULL_PERCENT;
+    let even = if are_even { all } else { frames / budget.frames };
+    batches.extend(fill(&window, even, lengths, budget).into_iter().map(|bin| bin.clips));
     for batch in &mut batches {
         rng.shuffle(batch);
     }
     rng.shuffle(&mut batches);
     batches
+}
+
+/// Sizes of batches are tried on as many of them.
+const TRIAL_BATCHES: usize = 64;
+/// Shares of a batch that may stay empty, smallest first, until the clips go into as few batches as their frames would fill.
+const SLACK: [f64; 4] = [0.004, 0.008, 0.016, 0.03];
+/// Room for more text than the fullest batch of a trial has: others have other clips.
+const MORE_TEXT: f64 = 1.01;
+
+/// The same budget with less room that stays empty; none of it is larger. A corpus of a few batches gets such that an epoch
+/// fills, or its last one would be mostly padding; and text the room that it takes, which differs from corpus to corpus.
+pub(super) fn fitted(loose: Budget, lengths: &Lengths) -> Budget {
+    let frames: usize = lengths.iter().map(|length| loose.cost(length).frames).sum();
+    let batches = frames.div_ceil(loose.frames);
+    if batches == 0 {
+        return loose;
+    }
+    let (every, tried) = (batches.div_ceil(TRIAL_BATCHES), batches.min(TRIAL_BATCHES));
+    let clips: Vec<u32> = (0..lengths.len() as u32).step_by(every).collect();
+    // Batches, and the tokens of the fullest.
+    let trial = |budget: &Budget| {
+        let packed = pack(clips.clone(), lengths, budget, &mut Rng::new(&[]));
+        let tokens = |batch: &Vec<u32>| batch.iter().map(|&clip| budget.cost(lengths.get(clip as usize)).tokens).sum();
+        (packed.len(), packed.iter().map(tokens).max().unwrap_or(0))
+    };
+    let sizes = SLACK.iter().map(|slack| (frames as f64 / batches as f64 * (1.0 + slack)) as usize);
+    let mut sizes = sizes.map(|size| loose.with_room(size, loose.tokens)).filter(|budget| budget.frames < loose.frames);
+    let even = (every == 1).then(|| sizes.find(|budget| trial(budget).0 <= tried)).flatten().unwrap_or(loose);
+    let (count, tokens) = trial(&even);
+    let tight = even.with_room(even.frames, (tokens as f64 * MORE_TEXT) as usize);
+    if tight.tokens < even.tokens && trial(&tight).0 <= count { tight } else { even }
 }
 
 struct Bin {
@@ -91,13 +126,12 @@ impl Bin {
     }
 }
 
-/// The longest clip first, into the emptiest of as many batches as there are frames for, so that each gets its share of
-/// long and short ones. What fits none of them goes into the fullest of the batches that are left over.
-fn fill(clips: &[u32], lengths: &Lengths, budget: &Budget) -> Vec<Bin> {
+/// The longest clip first, into the emptiest of `even` batches, so that each gets its share of long and short ones. What fits
+/// none of them goes into the fullest of the batches that are left over.
+fn fill(clips: &[u32], even: usize, lengths: &Lengths, budget: &Budget) -> Vec<Bin> {
     let mut sorted = clips.to_vec();
     sorted.sort_by_key(|&clip| std::cmp::Reverse((lengths.get(clip as usize).frames, clip)));
-    let frames: usize = clips.iter().map(|&clip| budget.cost(lengths.get(clip as usize)).frames).sum();
-    let even = (frames / budget.frames).max(1);
+    let even = even.max(1);
     let mut bins: Vec<Bin> =
         (0..even).map(|_| Bin { clips: Vec::new(), used: Length { frames: 0, tokens: 0 } }).collect();
     for clip in sorted {
@@ -169,6 +203,37 @@ mod tests {
             let batches = plan(&lengths, &budget, 1, 0);
             let share = 1.0 - used as f64 / (batches.len() * budget.frames) as f64;
             assert!(share <= 0.03, "padding share {share:.4} at {batch_size}");
+        }
+    }
+
+    /// A corpus of forty minutes, or of one: its last batch was mostly padding, and a sixth of the text's room.
+    #[test]
+    fn an_epoch_of_a_small_corpus_fills_its_batches() {
+        for (clips, batch_size) in [(369, 32), (100, 32), (40, 32), (33, 32), (250, 16)] {
+            let lengths = speech_like(clips);
+            let budget = Budget::packed(&lengths, batch_size);
+            for seed in 0..3 {
+                let batches = plan(&lengths, &budget, seed, 0);
+                let used = |count: fn(Length) -> usize| lengths.iter().map(count).sum::<usize>() as f64;
+                let frames = used(|length| length.frames) / (batches.len() * budget.frames) as f64;
+                let tokens = used(|length| length.tokens) / (batches.len() * budget.tokens) as f64;
+                assert!(frames > 0.95, "{clips} by {batch_size}: frames fill {frames:.3}");
+                assert!(tokens > 0.8, "{clips} by {batch_size}: text fills {tokens:.3}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_fitted_budget_is_never_larger_and_stays_what_it_is(
+            frames in prop::collection::vec(1usize..900, 1..200), batch_size in 1usize..40,
+        ) {
+            let lengths: Lengths = frames.iter().map(|&frames| Length { frames, tokens: frames / 5 + 1 }).collect();
+            let budget = Budget::packed(&lengths, batch_size);
+            let again = Budget::of_frames(&lengths, budget.frames);
+            prop_assert_eq!(again.frames, budget.frames);
+            let asked = batch_size * (frames.iter().sum::<usize>().div_ceil(frames.len()) + GAP);
+            prop_assert!(budget.frames <= asked.max(budget.longest_frames + GAP).next_multiple_of(64));
         }
     }
 
