@@ -178,8 +178,10 @@ impl<'a> Pipeline<'a> {
         if !self.context.roles.model.is_cuda() {
             return Ok(None);
         }
-        // The first recording of a process sets the recorder up.
+        // The first recording of a process sets the recorder up. A GPU that had nothing to do meanwhile runs faster than one
+        // that is warm, so that its kernels would be held against slower steps.
         torchx::activity::start()?.stop()?;
+        self.run(TRACED_STEPS)?;
         let recorder = torchx::activity::start()?;
         self.run(TRACED_STEPS)?;
         Ok(Some(recorder.stop()?.of(self.context.roles.model)?))

@@ -387,12 +387,13 @@ __device__ void own_keys(const Sides& at, const Part& part, Room& room) {
     auto fetch_queries = [&](int stage, int first) {
         fetch(queries[stage], at.q, at.stride, first, length);
         fetch(grads[stage], at.grad, at.stride, first, length);
-        const int r = threadIdx.x % TILE_ROWS;
+        // Zeros where there are no rows, too: weights of one, by which nothing but zeros is multiplied.
+        const int r = threadIdx.x % TILE_ROWS, row = min(first + r, length - 1);
         const bool there = first + r < length;
         if (threadIdx.x < TILE_ROWS) {
-            room.logs[stage][r] = there ? at.logs[first + r] : NEVER;
+            bring_one(room.logs[stage] + r, at.logs + row, there);
         } else {
-            room.dots[stage][r] = there ? at.dots[first + r] : 0.0f;
+            bring_one(room.dots[stage] + r, at.dots + row, there);
         }
     };
     fetch(room.own[0], at.k, at.stride, part.row, length);

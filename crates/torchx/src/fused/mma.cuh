@@ -31,6 +31,12 @@ __device__ void bring(Element* to, const Element* from, bool there) {
                  :: "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
+// The same for four bytes.
+__device__ void bring_one(float* to, const float* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+
 __device__ void end_of_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until all groups but the last `LEFT` are there.

@@ -2,8 +2,8 @@
 // rectifier behind it. `TAPS` is set before this text.
 
 constexpr int CHUNK = 512;  // of a filter's channels, for each block; as in convolution.cpp
-
 constexpr int MOST = 16;    // weights of one launch; as in convolution.cpp
+constexpr int FOUR = 4;     // floats in 16 bytes: channels are a multiple of as many
 
 // Weights of several convolutions, and where they go: laid[o * filter_stride + tap * tap_stride + i] = weight[o][i][tap]
 struct Weights {
@@ -15,14 +15,16 @@ struct Weights {
 };
 
 extern "C" __global__ void lay(const __grid_constant__ Weights all) {
-    __shared__ float chunk[CHUNK * TAPS];
+    __shared__ __align__(16) float chunk[CHUNK * TAPS];
     int mine = 0;
     while (mine + 1 < all.count && (int)blockIdx.x >= all.end[mine]) mine++;
     const int channels = all.channels[mine], tap_stride = all.tap_stride[mine], chunks = (channels + CHUNK - 1) / CHUNK;
     const int block = (int)blockIdx.x - (mine > 0 ? all.end[mine - 1] : 0);
     const int filter = block / chunks, first = block % chunks * CHUNK, count = min(CHUNK, channels - first);
     const float* from = all.weight[mine] + ((long long)filter * channels + first) * TAPS;
-    for (int i = threadIdx.x; i < count * TAPS; i += blockDim.x) chunk[i] = from[i];
+#pragma unroll 2
+    for (int i = FOUR * threadIdx.x; i < count * TAPS; i += FOUR * blockDim.x)
+        *reinterpret_cast<float4*>(chunk + i) = *reinterpret_cast<const float4*>(from + i);
     __syncthreads();
     Element* to = all.laid[mine] + (long long)filter * all.filter_stride[mine] + first;
 #pragma unroll
@@ -37,7 +39,7 @@ extern "C" __global__ void unlay(
     float* __restrict__ weight,            // [filters, channels, TAPS]
     int channels, int filter_stride, int tap_stride)
 {
-    __shared__ float chunk[CHUNK * TAPS];
+    __shared__ __align__(16) float chunk[CHUNK * TAPS];
     const int filter = blockIdx.x, first = blockIdx.y * CHUNK, count = min(CHUNK, channels - first);
     const Element* from = laid + (long long)filter * filter_stride + first;
 #pragma unroll
@@ -49,7 +51,9 @@ extern "C" __global__ void unlay(
         }
     __syncthreads();
     float* to = weight + ((long long)filter * channels + first) * TAPS;
-    for (int i = threadIdx.x; i < count * TAPS; i += blockDim.x) to[i] = chunk[i];
+#pragma unroll 2
+    for (int i = FOUR * threadIdx.x; i < count * TAPS; i += FOUR * blockDim.x)
+        *reinterpret_cast<float4*>(to + i) = *reinterpret_cast<const float4*>(chunk + i);
 }
 
 constexpr int DEPTH = 8, LANES = 32;  // a block's rows, and the most of its vectors in a row; as in convolution.cpp
