@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tch::{Device, TchError, Tensor};
-use torchx::named_parameters;
+use torchx::{Unfinished, named_parameters};
 
 const LOCK: &str = ".lock";
 /// What to do about a folder that cannot be used.
@@ -82,7 +82,11 @@ impl CheckpointWriter {
     pub fn begin(&mut self, parts: &CheckpointParts, is_best: bool) -> Result<Option<Saved>> {
         let before = self.wait()?;
         let (folder, snapshot) = (self.folder.clone(), crate::catch(|| Snapshot::of(parts))??);
-        let write = move || folder.write(&snapshot, is_best);
+        let unfinished = Unfinished::begin();
+        let write = move || {
+            let _unfinished = unfinished;
+            folder.write(&snapshot, is_best)
+        };
         let thread =
             thread::Builder::new().name("checkpoint".into()).spawn(write).context("no thread for a checkpoint")?;
         self.writing = Some((parts.state.step, thread));

@@ -15,7 +15,7 @@ use torchx::collectives::Store;
 
 const POLL: Duration = Duration::from_millis(50);
 /// Share of the time-out that ranks get to end by themselves after one has failed.
-const GRACE: f64 = 0.1;
+const GRACE: f64 = 0.2;
 
 struct Rank {
     number: usize,

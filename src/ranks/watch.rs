@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// Ends this process, whatever it hangs in; checkpoints are whole at any time.
+    /// Ends this process, whatever it hangs in, once a checkpoint that is being written is whole; others are at any time.
     fn end(&self, reason: &str) {
         if !self.is_over.swap(true, Ordering::Relaxed) {
             let hint = if reason.contains("\nhint: ") {
@@ -192,6 +192,7 @@ impl Shared {
             } else {
                 "\nhint: the last checkpoint is intact; go on from it with --resume"
             };
+            torchx::finish(self.timeout / 8);
             cli::complain(format!("error: {reason}{hint}"));
             torchx::exit_now(FAILED);
         }

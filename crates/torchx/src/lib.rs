@@ -42,5 +42,5 @@ pub use host::{HostBytes, keep_freed_memory};
 pub use kernel::{Arg, Kernel};
 pub use named::named_parameters;
 pub use narrow::{Copies, Narrowed, narrowed, product, with_products};
-pub use panic::{exception, exit_now};
+pub use panic::{Unfinished, exception, exit_now, finish};
 pub use stream::{Event, Stream, StreamGuard};

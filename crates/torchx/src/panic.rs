@@ -1,6 +1,8 @@
 //! Ways out. `tch` panics where LibTorch throws: [`exception`] tells such a panic from all others.
 
 use std::any::Any;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::error::{Error, without_backtrace};
 
@@ -19,6 +21,32 @@ pub fn exit_now(code: u8) -> ! {
     unsafe { libc::_exit(i32::from(code)) }
 }
 
+/// Work that a program which another thread ends brings to its end first, such as a file that is being written.
+pub struct Unfinished(());
+
+static UNFINISHED: Mutex<usize> = Mutex::new(0);
+static FINISHED: Condvar = Condvar::new();
+
+impl Unfinished {
+    pub fn begin() -> Unfinished {
+        *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Unfinished(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        FINISHED.notify_all();
+    }
+}
+
+/// Waits until nothing is [`Unfinished`], so long at most.
+pub fn finish(at_most: Duration) {
+    let count = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(FINISHED.wait_timeout_while(count, at_most, |count| *count > 0));
+}
+
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = text(panic).unwrap_or("the work panicked");
     let quoted = text.split_once(MARK).map_or(text, |(_, message)| message.trim_end_matches("\")"));
@@ -34,6 +62,21 @@ mod tests {
     use super::*;
     use std::panic::catch_unwind;
     use tch::Tensor;
+
+    #[test]
+    fn what_is_unfinished_is_waited_for_but_not_for_ever() {
+        use std::time::Instant;
+        let work = Unfinished::begin();
+        let start = Instant::now();
+        finish(Duration::from_millis(50));
+        assert!(start.elapsed() >= Duration::from_millis(50));
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(work);
+        });
+        finish(Duration::from_secs(600));
+        assert!(thread.join().is_ok() && start.elapsed() < Duration::from_secs(300));
+    }
 
     #[test]
     fn an_exception_becomes_its_message() {
