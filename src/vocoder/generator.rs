@@ -3,7 +3,8 @@
 //! the network adds to them.
 //!
 //! In f32 throughout: phases of ten radians and more come out of it, and with the eight bits of bf16 they are off by 0.04,
-//! which is noise 28 dB below the speech, in training too, and other speech on a GPU than on a CPU.
+//! which is noise 28 dB below the speech, in training too, and other speech on a GPU than on a CPU. Gradients need less: products
+//! of the backward pass are rounded (`adversarial.rs`).
 
 use super::harmonics::Harmonics;
 use super::istft::Istft;
