@@ -1,5 +1,5 @@
 """Batches of random utterances in both forms: the same speech padded to the longest, and packed as
-`crates/host/src/loader` does it (`Budget::packed`, `Budget::place`, `packer::fill`)."""
+`crates/host/src/loader` does it (`Budget::packed` before it is fitted to a corpus, `Budget::place`, `packer::fill`)."""
 import dataclasses
 import json
 
