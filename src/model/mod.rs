@@ -35,8 +35,8 @@ use torchx::gradients;
 use torchx::stream::{Beside, beside};
 use track::{Track, half};
 
-/// What streams are asked for here is there.
-const STREAMS: &str = "streams of this device";
+/// What streams are asked for is there.
+pub(crate) const STREAMS: &str = "streams of this device";
 
 pub struct Voice {
     encoder: Encoder,
@@ -146,12 +146,10 @@ impl Voice {
     }
 
     fn losses_at(&self, batch: &Batch, draw: &Draw, train: bool) -> Losses {
-        let halved = early(batch, || half(&draw.frames)).ahead();
-        let ready = early(batch, || self.modulation(draw, &halved));
-        let aligned = self.aligned(batch, train);
-        let (rates, tables) = ready.join().expect(STREAMS);
-        let guess = self.decoder.velocity(&draw.noisy, &draw.conditioning(&aligned.content), &tables, &rates);
-        aligned.losses(draw.loss(&guess))
+        self.with_aligned(batch, draw, train, |aligned, tables, rates| {
+            let guess = self.decoder.velocity(&draw.noisy, &draw.conditioning(&aligned.content), tables, rates);
+            aligned.losses(draw.loss(&guess))
+        })
     }
 
     /// Adds `weight` (0-d) times the losses' gradients to the parameters'. The losses come back without a graph.
@@ -166,20 +164,31 @@ impl Voice {
             gradients::backward_all(&losses.parts(), weight).expect(layers::FIXED);
             return losses.detach();
         }
-        let halved = early(batch, || half(&draw.frames)).ahead();
-        let ready = early(batch, || self.modulation(draw, &halved));
-        let aligned = self.aligned(batch, true);
-        let (rates, tables) = ready.join().expect(STREAMS);
-        let loss = |guess: &Tensor| draw.loss(guess) * weight;
-        let conditioning = draw.conditioning(&aligned.content);
-        let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, &tables, &rates, loss);
-        let rest = (&aligned.prior + &aligned.duration) * weight + along(&aligned.content, &by_content);
-        rest.backward();
-        aligned.losses(flow / weight).detach()
+        self.with_aligned(batch, draw, true, |aligned, tables, rates| {
+            let loss = |guess: &Tensor| draw.loss(guess) * weight;
+            let conditioning = draw.conditioning(&aligned.content);
+            let (flow, by_content) = self.decoder.backward(&draw.noisy, &conditioning, tables, rates, loss);
+            let rest = (&aligned.prior + &aligned.duration) * weight + along(&aligned.content, &by_content);
+            rest.backward();
+            aligned.losses(flow / weight).detach()
+        })
     }
 
-    fn modulation<'a>(&'a self, draw: &'a Draw, halved: &'a Packed) -> (Rates<'a>, Vec<Tensor>) {
-        (self.decoder.rates(&draw.frames, halved, self.kind), self.decoder.tables(&draw.times, self.kind))
+    /// `then` with all that the decoder needs: content, and the modulation and rates that are made beside it.
+    fn with_aligned<T>(
+        &self,
+        batch: &Batch,
+        draw: &Draw,
+        train: bool,
+        then: impl FnOnce(Aligned, &[Tensor], &Rates) -> T,
+    ) -> T {
+        let halved = early(batch, || half(&draw.frames)).ahead();
+        let modulation =
+            || (self.decoder.rates(&draw.frames, &halved, self.kind), self.decoder.tables(&draw.times, self.kind));
+        let ready = early(batch, modulation);
+        let aligned = self.aligned(batch, train);
+        let (rates, tables) = ready.join().expect(STREAMS);
+        then(aligned, &tables, &rates)
     }
 
     /// Content along the frames, and what is learned from text and alignment alone.

@@ -5,15 +5,13 @@ use super::discriminators::{DiscriminatorOutput, Discriminators};
 use super::generator::Vocoder;
 use super::loss::{self, MelDistance};
 use super::pulses::PulseTracker;
-use crate::model::along;
+use crate::model::{STREAMS, along};
 use host::config::Config;
 use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use torchx::gradients;
 use torchx::stream::{beside, settled};
 
-/// What streams are asked for here is there.
-const STREAMS: &str = "streams of this device";
 /// The segments of a pass together are one part in this many of the batch.
 const BATCH_SHARE: i64 = 2;
 /// Weight of the pitch's cross-entropy beside the mel distance, of which it is some ten times.

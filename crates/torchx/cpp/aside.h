@@ -33,24 +33,19 @@ class Aside {
 
   // Does `work` on the lane, behind what is queued on the current stream. `inputs` are what it reads: their memory is not
   // given away before the current stream has waited for it.
-  template <class Work>
-  void run(std::vector<Tensor> inputs, Work work) {
+  template <class Do>
+  void run(std::vector<Tensor> inputs, Do work) {
     std::lock_guard guard(lock_);
-    if (!allowed_ || !inputs[0].is_cuda()) return work();
-    auto stream = current(inputs[0]);
-    later_.push_back({std::move(inputs), work, stream});
-    begin();
+    if (put_off(std::move(inputs), work)) begin();
   }
 
   // The same for what is too small to be worth an event of its own: it goes ahead of the next piece of work. What `work` writes
   // it must hold by an alias, such as `detach` makes: a gradient that is held by itself is copied by LibTorch for the weight,
   // at once, instead of being handed over.
-  template <class Work>
-  void later(std::vector<Tensor> inputs, Work work) {
+  template <class Do>
+  void later(std::vector<Tensor> inputs, Do work) {
     std::lock_guard guard(lock_);
-    if (!allowed_ || !inputs[0].is_cuda()) return work();
-    auto stream = current(inputs[0]);
-    later_.push_back({std::move(inputs), work, stream});
+    put_off(std::move(inputs), work);
   }
 
   // What is queued on the current stream from now on goes behind everything on the lane, whoever joined it before.
@@ -79,8 +74,16 @@ class Aside {
     std::shared_ptr<c10::Event> done;
   };
 
-  static c10::Stream current(const Tensor& tensor) {
-    return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(tensor.device());
+  // False where nothing may be put off: then it is done.
+  template <class Do>
+  bool put_off(std::vector<Tensor> inputs, Do& work) {
+    if (!allowed_ || !inputs[0].is_cuda()) {
+      work();
+      return false;
+    }
+    auto from = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(inputs[0].device());
+    later_.push_back({std::move(inputs), work, from});
+    return true;
   }
 
   // All that waits becomes one piece.
